@@ -1,4 +1,4 @@
-//! A FUSE server that answers constants: what the FUSE crate and the kernel cost without us.
+//! A FUSE server that answers constants: the cost of the FUSE crate and the kernel alone.
 //!
 //! # Boundary
 //! Every name is a file with the same attributes; nothing can be read or changed. Run as a child
@@ -6,8 +6,8 @@
 //!
 //! # Why
 //! The floor for uvfs: the same crate, the same number of readers, no work. The size of a file is
-//! the number of GETATTR requests so far, by which a client can check that each of its calls was
-//! exactly one request; that costs one shared increment per request.
+//! the number of GETATTR requests so far: a client can check that each of its calls was exactly one
+//! request. That costs one shared increment per request.
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, MountOption,
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How long the kernel may believe an answer.
+/// How long the kernel may cache an answer.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Lookups of names that begin so take long, if asked for.
 const STUCK: &[u8] = b"stuck";
@@ -53,7 +53,7 @@ impl Filesystem for Bare {
             return reply.entry(&LIFETIME, &attr, Generation(0));
         }
         let stuck = self.stuck;
-        // A thread of its own: only the asker is to wait.
+        // A thread of its own: only the requesting client waits.
         std::thread::spawn(move || {
             std::thread::sleep(stuck);
             reply.error(Errno::ENOENT);

@@ -1,12 +1,12 @@
-//! What clients do: loops of one system call, timed.
+//! The clients' work: loops of one system call, timed.
 //!
 //! # Concurrency
 //! Each client is a thread of this process and starts at a barrier. Its CPU time is its own thread
 //! clock; the wall time is that of the slowest.
 //!
 //! # Why
-//! `statx` with FORCE_SYNC asks the server every time, whatever it allowed the kernel to believe,
-//! so servers with long and short lifetimes are measured by the same call: exactly one GETATTR.
+//! `statx` with FORCE_SYNC asks the server every time, whatever lifetime its answers have. So
+//! servers with long and short lifetimes are measured by the same call: exactly one GETATTR.
 
 use crate::cpu::{self, Meter, Reading};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -19,7 +19,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a group of clients took.
+/// The time of a group of clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     /// On the clock, from the barrier to the last client's end.
@@ -63,7 +63,7 @@ pub(crate) fn open_path(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// Looks `name` up in `directory`, believing cached attributes.
+/// Looks `name` up in `directory`, with cached attributes if there are any.
 pub(crate) fn lookup(directory: impl AsFd, name: &str) -> io::Result<()> {
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)?;
     Ok(())
@@ -80,7 +80,7 @@ pub(crate) fn read_through(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     }
 }
 
-/// What writing a fresh file took, and then making it durable.
+/// The time to write a fresh file, and then to make it durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     /// Until the last write returned.

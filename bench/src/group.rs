@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where groups are made, and what the files of a group are called.
+/// The folder of groups, and the names of a group's files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Controller {
     root: &'static str,
@@ -53,7 +53,7 @@ impl Controller {
             .into())
     }
 
-    /// A group of this run without a limit; `tag` tells those of one run apart.
+    /// A group of this run without a limit; `tag` distinguishes those of one run.
     pub(crate) fn make(self, tag: &str) -> io::Result<Group> {
         let name = format!("uvfs-bench-{}-{tag}", std::process::id());
         let group = Group { controller: self, folder: Path::new(self.root).join(name) };
@@ -69,13 +69,13 @@ impl Group {
         &self.folder
     }
 
-    /// Bounds what its members, and what the kernel caches for them, may take.
+    /// Limits the memory of its members and of the kernel's caches for them.
     pub(crate) fn limit(&self, bytes: u64) -> io::Result<()> {
         let path = self.folder.join(self.controller.limit);
         fs::write(&path, bytes.to_string()).map_err(context(path.display()))
     }
 
-    /// What they take.
+    /// Their memory.
     pub(crate) fn usage(&self) -> io::Result<u64> {
         let path = self.folder.join(self.controller.usage);
         let text = fs::read_to_string(&path).map_err(context(path.display()))?;

@@ -1,8 +1,8 @@
 //! One request to a server of this machine, and its answer.
 //!
 //! # Boundary
-//! Sends bytes that the caller has made, and looks at the status alone: for rivals and daemons that are asked a few times, on connections that end
-//! with the answer.
+//! Sends bytes that the caller has made, and checks only the status: for rivals and daemons that get a few requests, on
+//! connections that end with the answer.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

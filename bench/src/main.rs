@@ -1,19 +1,18 @@
 //! `uvfs-bench`: measures uvfs against its rivals, side by side in one run.
 //!
 //! # Boundary
-//! Composition: command line → bench → report. What a bench does is in its own folder ([`mount`]);
-//! how numbers become medians and lines is in [`report`], which all benches share. Published
-//! experiments are in `uvfs-bench-papers`.
+//! Composition: command line → bench → report. Each bench is in its own folder ([`mount`]); [`report`], which all
+//! benches share, turns numbers into medians and lines. Published experiments are in `uvfs-bench-papers`.
 //!
 //! # Concurrency
-//! The main thread drives; clients are threads of this process, servers are child processes, so that
-//! their CPU time can be told apart. Signals and failures end in [`cleanup`], which takes away every
-//! mount, process and file that the run made.
+//! The main thread drives; clients are threads of this process, servers are child processes, so that their CPU times
+//! are separate. Signals and failures end in [`cleanup`], which removes every mount, process and file that the run
+//! made.
 //!
 //! # Why
-//! On a shared machine only ratios within one run mean something, so all systems of a case take
-//! turns (A B C A B C ...), and every figure carries its spread. Nothing here asserts a time.
-//! Weakness: client and server share the machine's cores, so rates say less than CPU times.
+//! On a shared machine only ratios within one run are meaningful, so all systems of a case take turns (A B C A B C
+//! ...), and every figure has its spread. Nothing here asserts a time. Weakness: client and server share the machine's
+//! cores, so rates show less than CPU times.
 
 #![forbid(unsafe_code)]
 

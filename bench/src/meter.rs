@@ -1,13 +1,13 @@
-//! What the lock meter costs: the same work with the meter on and off, in turns.
+//! The cost of the lock meter: the same work with the meter on and off, in turns.
 //!
 //! # Boundary
-//! Times uncontended locks, where every nanosecond of the meter shows, counters, and two things that
-//! the library does: a path walk, and a file made, written and removed. Says nothing about contended locks: there the waiting dwarfs the meter.
+//! Times uncontended locks, where every nanosecond of the meter shows, counters, and two operations of the library: a
+//! path walk, and a file made, written and removed. Measures no contended locks: there the waiting is far longer than
+//! the meter's work.
 //!
 //! # Why
-//! The meter is switched in one process, so code, memory and processor are the same, and short rounds
-//! alternate, so that a busy neighbour hits both. Weakness: switched off is not compiled out; what is
-//! left then is a load and a branch.
+//! The meter is switched in one process, so code, memory and processor are the same, and short rounds alternate, so
+//! that another program disturbs both. Weakness: switched off is not compiled out; a load and a branch are left then.
 
 use crate::machine;
 use crate::report::{Column, Layout, Report, Unit};
@@ -25,7 +25,7 @@ static RWLOCK: LockClass = LockClass::new(2, "bench-rwlock", "a number");
 
 /// Critical sections, in nanoseconds.
 const SECTIONS_NS: [u32; 3] = [0, 25, 50];
-/// What the figures are divided by.
+/// The divisor of the figures.
 const REFERENCE: &str = "uvfs-unmetered";
 
 #[derive(Debug, Args)]
@@ -99,7 +99,7 @@ fn compare(
     sample(true);
     sample(false);
     for round in 0..rounds {
-        // Whoever comes first in a round has it harder, or easier: both are, as often.
+        // The first one in a round may be slower, or faster: each is first equally often.
         for is_on in [round % 2 == 0, round % 2 != 0] {
             let system = if is_on { "uvfs" } else { REFERENCE };
             report.sample(case, system, 1, Unit::Nanoseconds, sample(is_on));

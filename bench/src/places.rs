@@ -1,7 +1,7 @@
-//! Where things are: the programs that are measured, and the folders a run may use.
+//! Paths: the measured programs, and the folders that a run may use.
 //!
 //! # Boundary
-//! Everything lies in the build's target folder, found from this program's own path: nothing else
+//! All of them are in the build's target folder, found from this program's own path: nothing else
 //! is ever written. Rivals come from the system or from `bench-compare/target`.
 
 use crate::{cleanup, context};
@@ -64,8 +64,8 @@ impl Places {
     }
 }
 
-/// A stale mount tool would be measured without anybody noticing, so it is brought up to date.
-/// Without cargo around us (a copied binary) we take what lies beside this program.
+/// Builds the mount tool, so that no stale one is measured unnoticed. Without cargo around us (a
+/// copied binary) the tool beside this program is used.
 fn build_mount_tool(profile: &Path, repository: &Path) -> io::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     if profile.file_name() != Some(OsStr::new("release")) {

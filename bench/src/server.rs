@@ -1,8 +1,8 @@
 //! A running system: its server process, its mountpoint, and the folder behind it.
 //!
 //! # Concurrency
-//! Owned by the main thread. Dropping it unmounts and reaps; [`cleanup`] does the same if a signal
-//! comes first, so each step tolerates that the other has done it.
+//! Owned by the main thread. Dropping it unmounts and reaps; [`cleanup`] does the same if a signal comes first, so each
+//! step tolerates that the other has run.
 
 use crate::cpu::ProcessCpu;
 use crate::places::Places;
@@ -51,7 +51,7 @@ pub(crate) enum Absent {
 }
 
 impl Running {
-    /// Starts `system` over `backing`; `tag` tells mounts of one run apart.
+    /// Starts `system` over `backing`; `tag` distinguishes mounts of one run.
     pub(crate) fn start(
         system: System,
         places: &Places,
@@ -109,7 +109,7 @@ impl Running {
     /// the server anything but the usual FORGETs. The host is left alone: others use it too.
     pub(crate) fn drop_kernel_caches(&self) -> io::Result<()> {
         let Some(server) = &self.server else { return Ok(()) };
-        // A remount that changes nothing shrinks the mount's dentries, and only those.
+        // A remount without a change shrinks only the mount's dentries.
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount_remount(&server.mountpoint, flags, c"")?;
         server.wait_until_idle()
@@ -117,8 +117,8 @@ impl Running {
 }
 
 impl Server {
-    /// Starts `command`, which serves `mountpoint`, makes that folder, and waits until it is mounted; `log`
-    /// gets what the process says.
+    /// Starts `command`, which serves `mountpoint`, makes that folder, and waits until it is mounted; `log` gets the
+    /// output of the process.
     pub(crate) fn start(
         command: &mut Command,
         mountpoint: PathBuf,
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server has worked off what the kernel sent it, FORGETs for instance.
+    /// Waits until the server has handled the kernel's queued messages, FORGETs for instance.
     fn wait_until_idle(&self) -> io::Result<()> {
         let deadline = Instant::now() + END_LIMIT;
         loop {
@@ -180,7 +180,7 @@ impl Server {
         loop {
             let flags = match Instant::now() < patient {
                 true => UnmountFlags::NOFOLLOW,
-                // Somebody's working directory is in there; it still must go.
+                // A process has its working directory in there; unmount it all the same.
                 false => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
             };
             match rustix::mount::unmount(&self.mountpoint, flags) {

@@ -1,17 +1,18 @@
-//! The systems that are compared, by name.
+//! The compared systems, by name.
 //!
 //! # Boundary
-//! What a system is and how its server is started. [`crate::server`] starts and ends it.
+//! The kinds of system, and the command that starts each server. [`crate::server`] starts and ends
+//! it.
 //!
 //! # Why
-//! A name means the same in every case: `uvfs` is `dir:` as a user gets it, with no option given.
-//! Variants that answer a question of their own have longer names.
+//! A name means the same in every case: `uvfs` is `dir:` with the defaults. Variants for separate
+//! questions have longer names.
 
 use crate::places::Places;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What gets the C examples.
+/// The script that installs the C examples.
 const INSTALL: &str = "bench-compare/install.sh";
 
 /// One of the compared systems.
@@ -21,7 +22,7 @@ pub(crate) enum System {
     Host,
     /// `uvfs mount dir:...` with defaults.
     Uvfs,
-    /// The same, believing no name and no attribute: every request reaches the host.
+    /// The same, with no lifetimes for names and attributes: every request reaches the host.
     UvfsUncached,
     /// The same as `Uvfs`, with all data through the daemon.
     UvfsNoPassthrough,
@@ -33,14 +34,14 @@ pub(crate) enum System {
     FuserBare,
     /// The same with a single reader, which is that crate's cheapest way.
     FuserBareOneReader,
-    /// libfuse's low-level passthrough example, as it comes.
+    /// libfuse's low-level passthrough example, unchanged.
     LibfusePassthrough,
     /// The same, with one thread (`-s`).
     LibfusePassthroughOneThread,
-    /// libfuse's passthrough example that goes by paths (`passthrough_fh`), and so needs no
-    /// descriptor for each inode.
+    /// libfuse's passthrough example that uses paths (`passthrough_fh`), and so needs no descriptor
+    /// for each inode.
     LibfusePassthroughPaths,
-    /// `bindfs`, as it comes.
+    /// `bindfs`, unchanged.
     Bindfs,
 }
 

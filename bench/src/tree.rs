@@ -21,7 +21,7 @@ const DIRECTORIES_PER_GROUP: usize = 25;
 /// Sizes are below this; one file in eight is empty.
 const SIZE_MAX: u64 = 6000;
 
-/// An archive and what it holds.
+/// An archive and its contents.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     /// Where the archive is.
@@ -37,7 +37,7 @@ pub(crate) fn archive(folder: &Path, files: usize) -> io::Result<Tree> {
     let archive = folder.join(format!("tree-{files}.tar"));
     let not_empty = sizes(files).filter(|&size| size > 0).count();
     if !archive.exists() {
-        // Under a name of its own until it is whole: a run may be killed.
+        // Under a temporary name until it is complete: a run may be killed.
         let draft = folder.join(format!("tree-{files}.{}", std::process::id()));
         let mut out = BufWriter::new(fs::File::create(&draft)?);
         write_archive(&mut out, files)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the bench to its end; its process id, and what it said.
+/// Runs the bench to its end; returns its process id and its output.
 fn clean(arguments: &[&str]) -> (u32, Output) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-bench"));
     command.arg("clean").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());

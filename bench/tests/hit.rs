@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 const MISSING: &str = "/nowhere/bench-compare";
 
-/// Runs the bench to its end; its process id, and what it said.
+/// Runs the bench to its end; returns its process id and its output.
 fn bench(arguments: &[&str]) -> (u32, Output) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-bench"));
     command.arg("hit").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -67,7 +67,7 @@ fn lines_are_printed_for_every_system_and_number_of_threads() {
 
 #[test]
 fn rivals_that_fail_fail_the_run_and_are_named() {
-    // It greets, holds what it is told to hold, and cannot read it.
+    // It greets, accepts its entries, and cannot read them.
     let script = std::env::temp_dir().join(format!("uvfs-bench-hit-bad-{}", std::process::id()));
     let said = "#!/bin/sh\necho bench-compare hit 1 quick_cache\nwhile read -r word rest; do\n\
                 case $word in build*) echo built 1;; *) echo failed on purpose;; esac\ndone\n";

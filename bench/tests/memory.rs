@@ -34,7 +34,7 @@ fn every_phase_is_measured_in_and_out_of_a_control_group() {
         uvfs_skip::lacking("the mount tool is not built");
         return;
     }
-    // A program without optimisation hardly fits into the group; that is then said, and is no fault of the bench.
+    // A program without optimisation hardly fits into the group; it then prints that, which is no fault of the bench.
     let outgrown = said.contains("group-32M") && !said.contains("64M in ");
     assert!(code == Some(0) || outgrown, "{said}");
     let lines: Vec<serde_json::Value> = lines

@@ -1,5 +1,5 @@
-//! `uvfs-bench set-associative` works: its smallest runs replay every trace, and measure every cache in every way
-//! of locking on this machine's cores. What the figures are is not asked, but where no machine changes them.
+//! `uvfs-bench set-associative` works: its smallest runs replay every trace, and measure every cache in every way of
+//! locking on this machine's cores. Only figures that no machine changes are checked.
 
 use std::process::{Command, Output};
 
@@ -27,8 +27,8 @@ fn rows_keep_what_a_list_keeps_but_for_little() {
         let of = |line: &&serde_json::Value| line["case"] == case && line["system"] == system;
         lines.iter().find(of).and_then(|line| line["value"].as_f64()).expect("it was replayed")
     };
-    // Where the cache is nearly full of what is used evenly (`recency`), rows lose more: some are asked for more keys
-    // than they have ways.
+    // If the cache is nearly full of evenly used keys (`recency`), rows lose more: some rows get more keys than they
+    // have ways.
     for case in ["zipf-0.99", "zipf-0.8"] {
         let [list, sixteen] = ["lru", "rows of 16"].map(|system| hits(&once, case, system));
         assert!((list - sixteen).abs() < 3.0, "{case}: {list} and {sixteen}, in a tiny cache");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-/// Runs the bench to its end; its process id, and what it said.
+/// Runs the bench to its end; returns its process id and its output.
 fn bench(arguments: &[&str]) -> (u32, Output) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-bench"));
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,17 +1,17 @@
-//! What is wanted of figures, and whether a run meets it.
+//! Aims for figures, and whether a run reaches them.
 //!
 //! # Boundary
 //! Arithmetic on figures that a bench chose, and one line for each aim. An aim without figures is "not measured", never
 //! "met".
 //!
 //! # Why
-//! An aim that holds for many rows is judged by the worst one, which is named: an average would hide where we lose.
-//! Some figures are shown without an aim, so that they are not forgotten.
+//! The worst of many rows decides, and is named: an average would hide where we lose. Some figures are shown without an
+//! aim, so that they are not forgotten.
 
 use crate::report::figure;
 use std::io::{self, Write};
 
-/// What is wanted of a figure.
+/// The bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wish {
     /// This or more.
@@ -64,7 +64,7 @@ impl Aim {
         Self { what: what.into(), wish, deciding: extreme(rows, less_is_better) }
     }
 
-    /// Whether it is met, if it was measured and anything is wanted.
+    /// Whether it is reached, if it was measured and has a bound.
     pub fn is_met(&self) -> Option<bool> {
         self.wish.is_met(self.deciding.as_ref()?.1)
     }

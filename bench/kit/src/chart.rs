@@ -1,10 +1,10 @@
 //! Charts, as bars of text and as SVG.
 //!
 //! # Boundary
-//! Numbers come in; what they mean is in the title and in the names of the series.
+//! Draws numbers; the title and the names of the series explain them.
 //!
 //! # Why
-//! Lines with a legend are all that is needed, so the SVG is written by hand instead of with a library.
+//! Lines with a legend are enough, so the SVG is written by hand instead of with a library.
 //! Weakness: the horizontal axis has one place for each value, however far apart the values are.
 
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub struct Chart {
     pub title: String,
     /// Of the values.
     pub unit: &'static str,
-    /// What the horizontal axis counts.
+    /// The quantity of the horizontal axis.
     pub over: &'static str,
     /// In the order of the legend.
     pub series: Vec<Series>,

@@ -1,16 +1,16 @@
-//! Takes away what a run made: mounts, processes, files, control groups. Also after a signal or a failure.
+//! Removes everything that a run made: mounts, processes, files, control groups. Also after a signal or a failure.
 //!
 //! # Boundary
-//! A register of mountpoints, process ids, work folders and control groups. Whoever makes one enters it here
-//! *before* it can outlive the run, and takes it out when it is gone.
+//! A register of mountpoints, process ids, work folders and control groups. Code that makes one enters it here *before*
+//! it can outlive the run, and removes it from the register when it is gone.
 //!
 //! # Concurrency
-//! One lock around the register. The signal thread cleans up and exits the process; the main thread
-//! may be blocked in a mount at that moment, so it is not asked.
+//! One lock around the register. The signal thread cleans up and exits the process; the main thread may be blocked in a
+//! mount at that moment, so it takes no part.
 //!
 //! # Why
-//! A mount left behind by a bench blocks the next one and confuses every later `df`. After SIGKILL
-//! nothing can clean up; the next run then sweeps folders whose process is gone.
+//! A mount left by a bench blocks the next one and confuses every later `df`. After SIGKILL no code can clean up; the
+//! next run then removes folders whose process is gone.
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -102,7 +102,7 @@ pub fn everything() {
     groups.iter().for_each(|group| remove_group(group));
 }
 
-/// Removes a control group once the processes in it, which were told to end, have ended.
+/// Removes a control group once the processes in it, which were asked to end, have ended.
 pub fn remove_group(group: &Path) {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -122,7 +122,7 @@ pub fn remove_group(group: &Path) {
     }
 }
 
-/// Takes away what runs that were killed left below `work`: folders named by process ids.
+/// Removes the folders below `work` of killed runs: they are named by process ids.
 pub fn sweep(work: &Path) {
     for entry in fs::read_dir(work).into_iter().flatten().flatten() {
         let name = entry.file_name();

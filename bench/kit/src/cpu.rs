@@ -5,8 +5,8 @@
 //! thread CPU clock. Knows no bench.
 //!
 //! # Why
-//! `/proc/PID/stat` counts in ticks of 10 ms, which is 2 % of a typical sample. The price: a thread
-//! that ended since [`ProcessCpu::start`] takes its share along. Servers keep their threads while
+//! `/proc/PID/stat` counts in ticks of 10 ms, which is 2 % of a typical sample. Weakness: the time
+//! of a thread that ended since [`ProcessCpu::start`] is lost. Servers keep their threads while
 //! they have work, so this loses nothing that matters here.
 
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ impl ProcessCpu {
         Ok(Self { pid, before: by_thread(pid)? })
     }
 
-    /// What the process used since [`ProcessCpu::start`].
+    /// The CPU time of the process since [`ProcessCpu::start`].
     pub fn used(&self) -> io::Result<Duration> {
         let used = by_thread(self.pid)?
             .iter()
@@ -48,7 +48,7 @@ pub struct Meter {
     server: Option<ProcessCpu>,
 }
 
-/// What a [`Meter`] read.
+/// A value of a [`Meter`].
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
     /// On the clock.

@@ -1,14 +1,13 @@
-//! What every bench shares: samples become figures, figures meet aims or miss them, rivals answer requests.
+//! The shared parts of all benches: samples become figures, figures are compared with aims, rivals answer requests.
 //!
 //! # Boundary
 //! Knows no bench and no case. [`report`] turns samples into medians, lines and tables, [`chart`] into pictures;
-//! [`aims`] says whether figures are what was wanted; [`rivals`] asks the rivals' process;
-//! [`cpu`] reads the clocks of threads and processes; [`machine`] says where a run took place; [`cleanup`] removes
-//! what a run made.
+//! [`aims`] judges figures; [`rivals`] sends requests to the rivals' process; [`cpu`] reads the clocks of threads and
+//! processes; [`machine`] describes the machine of a run; [`cleanup`] removes everything that a run made.
 //!
 //! # Why
-//! One format of lines and one way to say "missed" for all benches, so that a figure means the same everywhere and a
-//! program can read any of them. Weakness: a column that one bench alone wants is an argument here.
+//! One format of lines and one word for "missed" in all benches, so that a figure means the same everywhere and a
+//! program can read any of them. Weakness: a column of one bench alone is an argument here.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +28,7 @@ pub fn repository() -> PathBuf {
     root.canonicalize().unwrap_or(root)
 }
 
-/// `error`, with what was being done.
+/// `error`, with the attempted step.
 pub fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

@@ -1,10 +1,10 @@
-//! What a published figure needs beside it: commit, machine, load.
+//! The context of a published figure: commit, machine, load.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A few lines about where and on what this runs.
+/// A few lines about the machine and its software.
 pub fn describe() -> String {
     let repository = &crate::repository();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);

@@ -5,14 +5,14 @@
 //! benches of this project share; programs read it, so fields are added and never renamed.
 //!
 //! # Why
-//! Medians, because one run disturbed by a neighbour should not move the figure; minimum and
-//! maximum beside it, because the spread says how far to trust it. A table's last columns compare with
-//! rivals of the same run, which is what this machine's noise leaves meaningful.
+//! Medians, because one run disturbed by another program should not move the figure; minimum and
+//! maximum beside it, because the spread shows how far to trust it. A table's last columns compare
+//! with rivals of the same run: only ratios survive this machine's noise.
 
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// What a sample counts, and which way is better.
+/// The quantity of a sample, and whether more or less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// CPU microseconds for one operation.
@@ -49,7 +49,7 @@ pub enum Unit {
     Percent,
     /// Mebibytes of memory.
     Mebibytes,
-    /// Memory in hundredths of what was allowed; less is better.
+    /// Memory in hundredths of the limit; less is better.
     PercentOfSize,
     /// CPU time in hundredths of one core; less is better.
     PercentOfCore,
@@ -103,7 +103,7 @@ impl Unit {
     }
 }
 
-/// What is measured: the first three fields of a line.
+/// The subject of a figure: the first three fields of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// The case, named by its true size.
@@ -129,10 +129,10 @@ struct Line<'a> {
     higher_is_better: bool,
 }
 
-/// One figure: what was measured, in which unit, and every sample.
+/// One figure: its subject, its unit, and every sample.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What was measured.
+    /// The subject.
     pub key: Key,
     /// Of the samples.
     pub unit: Unit,
@@ -227,10 +227,10 @@ impl Report {
         Some(self.rows.iter().find(|row| row.key.case == case)?.unit)
     }
 
-    /// Writes what is fresh as one JSON object a row.
+    /// Writes each new row as one JSON object.
     ///
     /// # Errors
-    /// Of `out`.
+    /// Those of `out`.
     pub fn write_json(&mut self, out: &mut impl Write) -> io::Result<()> {
         for Row { key, unit, samples } in self.fresh() {
             let Some(summary) = Summary::of(samples) else { continue };
@@ -252,10 +252,10 @@ impl Report {
         out.flush()
     }
 
-    /// Writes what is fresh as a table for each case that `is_wanted`.
+    /// Writes the new rows as a table for each case that `is_wanted`.
     ///
     /// # Errors
-    /// Of `out`.
+    /// Those of `out`.
     pub fn write_tables(
         &mut self,
         layout: &Layout<'_>,
@@ -314,7 +314,7 @@ pub struct Layout<'a> {
     pub order: &'a [&'a str],
     /// Behind median and spread.
     pub columns: &'a [Column<'a>],
-    /// Systems, and what is said behind their rows.
+    /// Systems, and the notes behind their rows.
     pub notes: &'a [(&'a str, &'a str)],
 }
 
@@ -325,7 +325,7 @@ pub enum Column<'a> {
     Against(&'a [&'a str]),
     /// How many times as good as the first of these that was measured in the case, with as many threads.
     Times(&'a [&'a str]),
-    /// How many times as good as the best of these, with as many threads; the title comes first.
+    /// The ratio to the best of these, with as many threads; the title comes first.
     TimesBest(&'a str, &'a [&'a str]),
 }
 

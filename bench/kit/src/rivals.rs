@@ -1,8 +1,8 @@
 //! The rivals' process, `bench-compare`: started, greeted, asked.
 //!
 //! # Boundary
-//! What can be asked is each bench's and described in `bench-compare`, in the module of the bench's name. What is
-//! missing is said with the command that builds it.
+//! Each bench defines its requests; `bench-compare` describes them, in the module of the bench's name. If the program
+//! is missing, the error names the command that builds it.
 
 use crate::cleanup;
 use std::io;
@@ -12,7 +12,7 @@ use uvfs_bench_workload::child::Child;
 
 const BUILD: &str = "build it: cargo build --release --manifest-path bench-compare/Cargo.toml";
 
-/// Where the program is if nobody says otherwise.
+/// The default place of the program.
 pub fn default_program() -> PathBuf {
     crate::repository().join("bench-compare/target/release/bench-compare")
 }
@@ -25,10 +25,10 @@ pub struct Rivals {
 }
 
 impl Rivals {
-    /// Starts `program` as the rivals of `bench`, which speak `version` of its lines.
+    /// Starts `program` as the rivals of `bench`, with `version` of its protocol.
     ///
     /// # Errors
-    /// What is missing, and how to build it.
+    /// The missing part, and how to build it.
     pub fn start(program: &Path, bench: &str, version: u32) -> Result<Self, String> {
         let greeting = format!("bench-compare {bench} {version} ");
         let started = Child::start(Command::new(program).arg(bench), &greeting);
@@ -42,18 +42,18 @@ impl Rivals {
         &self.names
     }
 
-    /// What it answers to `request`.
+    /// The answer to `request`.
     ///
     /// # Errors
-    /// Why it refuses, or that it is gone.
+    /// The reason for a refusal, or that the process has ended.
     pub fn ask(&mut self, request: &str) -> Result<String, String> {
         self.child.ask(request)
     }
 
-    /// What it answers to `request` and the bytes that `more` writes behind it.
+    /// The answer to `request` and the bytes that `more` writes behind it.
     ///
     /// # Errors
-    /// As [`Rivals::ask`].
+    /// Those of [`Rivals::ask`].
     pub fn ask_with(
         &mut self,
         request: &str,
@@ -63,7 +63,7 @@ impl Rivals {
     }
 }
 
-/// An answer that is none to what was asked.
+/// The error for an answer that does not fit the request.
 pub fn odd(answer: &str) -> String {
     format!("odd answer of the rivals: {answer}")
 }

@@ -4,8 +4,8 @@
 //! otherwise each has a directory of its own.
 //!
 //! # Why
-//! A creation is what writes most: the name, the inode, the directory and the store's own tables. Weakness:
-//! the RAM store's locks are part of it; the table of lines says which is whose.
+//! A creation writes most: the name, the inode, the directory and the store's own tables. Weakness: the RAM store's
+//! locks are part of it; the table of lines shows the owner of each.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! What changes something, or opens it, each thread in a directory of its own: `contention_own [operations [threads
-//! [mode]]]`.
+//! Changes or opens of files, each thread in a directory of its own: `contention_own [operations [threads [mode]]]`.
 //!
 //! | mode | an operation |
 //! |---|---|
@@ -12,9 +11,9 @@
 //! | `mix` | a user's turn: edit a file, compile it against headers that all share, list and search, clean up |
 //!
 //! # Why
-//! All threads have one caller and one file system, as the users of one server do: what they meet on is the file
-//! system's. Each thread makes its own files, so that no line begins in another core's cache. Weakness: the RAM
-//! store's locks are part of it; the table of lines says which is whose.
+//! All threads have one caller and one file system, like the users of one server: they share only lines of the file
+//! system. Each thread makes its own files, so that no line starts in another core's cache. Weakness: the RAM store's
+//! locks are part of it; the table of lines shows the owner of each.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +25,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 8;
 /// Turns of a thread before its time is taken.
 const WARM: usize = 24;
-/// Headers that all who compile look at.
+/// Headers that every compiling thread reads.
 const HEADERS: usize = 16;
 
 const MODES: [&str; 8] =
@@ -89,7 +88,7 @@ impl User {
         Self { folder, file: std::sync::OnceLock::new() }
     }
 
-    /// What the thread itself makes before it is measured.
+    /// The preparation of each thread before it is measured.
     fn prepare(&self, content: &[u8], arguments: &Arguments) {
         self.folder.write_file("file", content).expect("room");
         match arguments.mode.as_str() {

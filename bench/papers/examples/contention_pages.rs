@@ -2,8 +2,7 @@
 //! cached page of one file (`shared`, through one open file), or each of a file of its own (`own`).
 //!
 //! # Why
-//! Eight bytes, so that what is measured is finding the page and not copying it. Weakness: no page is ever
-//! evicted, none is dirty.
+//! Eight bytes, to measure the search for the page and not its copy. Weakness: no page is ever evicted, none is dirty.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! The warm walk of `contention_walk` through the dentry caches of Linder, Sarma and Soni 2002, step by step:
-//! `contention_papers [operations [threads [variant]]]`, where the variant is `global-lock` (Linux 2.4, their
-//! baseline), `rcu-hash`, `bucket-locks`, `separate-lru`, `lazy-lru` (where they ended) or `fast-walk`.
+//! `contention_papers [operations [threads [variant]]]`. The variant is `global-lock` (Linux 2.4, their baseline),
+//! `rcu-hash`, `bucket-locks`, `separate-lru`, `lazy-lru` (their last) or `fast-walk`.
 //!
 //! # Why
-//! What uvfs's curve is to be seen beside. Weakness: the caches know names only, no attributes and no rights, so that
-//! one core is faster with them than with uvfs; the curves are compared, not the nanoseconds.
+//! For comparison with uvfs's curve. Weakness: the caches have names only, no attributes and no rights, so one core is
+//! faster with them than with uvfs; compare the curves, not the nanoseconds.
 
 #![forbid(unsafe_code)]
 

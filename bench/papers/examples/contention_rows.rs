@@ -2,9 +2,9 @@
 //! locking it: `buffers:one-lock`, `names:set-associative`.
 //!
 //! # Why
-//! What is asked is the share of acquisitions that found the lock held, which the lock meter counts in the program itself:
-//! under the analyser the locks collide in virtual time. Weakness: building the cache is not parallel, and takes most
-//! of the run.
+//! The figure is the share of acquisitions that found the lock held, which the lock meter counts in the program itself:
+//! under the analyser the locks collide in virtual time. Weakness: one thread builds the cache, which takes most of the
+//! run.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use uvfs_bench_rows::caches::{self, Kind, Locking};
 use uvfs_bench_rows::load;
 use uvfs_concurrent::lock::meter;
 
-/// Words of work between two accesses, as in `uvfs-bench set-associative`.
+/// Words of work between two accesses, the number of `uvfs-bench set-associative`.
 const WORK: usize = 1000;
 
 fn main() {

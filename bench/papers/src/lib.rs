@@ -1,13 +1,13 @@
-//! `uvfs-bench-papers`: published experiments run again, with uvfs beside what their authors measured.
+//! `uvfs-bench-papers`: published experiments run again, with uvfs beside the authors' systems.
 //!
 //! # Boundary
 //! Composition: command line → experiment → report. [`dcache`] is a paper of 2002, `radix` one of 2007, and
 //! `contention` another of 2007; [`contended`] is for the programs in `examples/`, which `contention` builds and runs.
-//! How numbers become medians and lines is in `uvfs_bench_kit`.
+//! `uvfs_bench_kit` turns numbers into medians and lines.
 //!
 //! # Why
-//! A package of its own, outside the default build: a paper is run again when it is published, not whenever the file
-//! system is built. The benches that compare uvfs with its rivals are in `uvfs-bench`.
+//! A package of its own, outside the default build: a paper is run again for a publication, not for each build of the
+//! file system. `uvfs-bench` has the benches that compare uvfs with its rivals.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ enum Paper {
     Contention(contention::ContentionArguments),
 }
 
-/// Runs what the command line asks for.
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let done = match Arguments::parse().paper {
         Paper::Dcache(arguments) => dcache::run(&arguments),

@@ -1,4 +1,4 @@
-//! `uvfs-bench-papers`, the program; what it does is in its library, which its examples share.
+//! `uvfs-bench-papers`, the program; its code is in its library, which its examples share.
 
 #![forbid(unsafe_code)]
 

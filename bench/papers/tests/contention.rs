@@ -1,7 +1,7 @@
 //! `uvfs-bench-papers contention` works: its smallest runs build their programs, run them on one virtual core and on
-//! four, and print what they should. What the figures are is asked in `crates/contention/tests/known.rs`.
+//! four, and print every table. `crates/contention/tests/known.rs` tests the figures.
 //!
-//! Skipped where there is no gcc, or no machine that the analyser runs programs on.
+//! Skipped without gcc, and on a machine that the analyser does not support.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder of this process, which goes with the value.
+/// A folder of this process, removed when dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {

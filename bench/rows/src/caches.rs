@@ -1,15 +1,14 @@
-//! The three caches of Peacock (1992) under the three ways of locking that he describes, with ours in the place of
-//! the third.
+//! The three caches of Peacock (1992) under that paper's three ways of locking, with ours in the place of the third.
 //!
 //! # Boundary
-//! Each answers whether a key was there, and takes it in if not.
+//! Each reports whether a key was cached, and inserts it if not.
 //!
 //! # Why
-//! What is compared is locking, so all find by the same hash and evict what was used longest ago. His first way
-//! is one lock for hash queues and free list (figure 3), his second a lock for each queue and one for the free list
-//! (figure 2), his third is the free list cut up by queue (figure 4). A buffer is taken off the free list while it
-//! is in use and put back at its end; a name is moved to the end. Weakness: no cleaning of dirty elements, and a
-//! queue is a vector.
+//! The subject is locking, so all caches find by the same hash and evict the least recently used element. The paper's
+//! first way is one lock for hash queues and free list (figure 3). Its second is a lock for each queue and one for the
+//! free list (figure 2). Its third is the free list split by queue (figure 4). A buffer leaves the free list while it
+//! is in use and returns to its end; a name is moved to the end. Weakness: no cleaning of dirty elements, and a queue
+//! is a vector.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -27,11 +26,11 @@ static QUEUE: LockClass = LockClass::new(10, "seed-queue", "one hash queue, or a
 static LIST: LockClass = LockClass::new(20, "seed-list", "the free list");
 static WAITS: LockClass = LockClass::new(30, "seed-waits", "sleepers for a block");
 
-/// Elements of a queue on average, as in the paper.
+/// Elements of a queue on average: the paper's number.
 const QUEUE_LENGTH: usize = 4;
 const BLOCK_BYTES: usize = 4096;
 
-/// What is cached.
+/// The kind of the cached elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Disk buffers: held while in use.
@@ -57,7 +56,7 @@ impl Kind {
     /// All, in the order of the tables.
     pub const ALL: [Kind; 3] = [Kind::Buffers, Kind::Translations, Kind::Names];
 
-    /// What tables call it.
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Buffers => "buffers",
@@ -71,7 +70,7 @@ impl Locking {
     /// All, in the order of the tables.
     pub const ALL: [Locking; 3] = [Locking::OneLock, Locking::QueueLocks, Locking::Rows];
 
-    /// What tables call it.
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Locking::OneLock => "one-lock",
@@ -83,7 +82,7 @@ impl Locking {
 
 /// A cache of numbered things.
 pub trait Cache: Send + Sync {
-    /// Looks `key` up, uses it and gives it back. Whether it was there; it is afterwards.
+    /// Looks `key` up, uses it and releases it. Returns whether it was cached; it is afterwards.
     fn access(&self, key: u64) -> bool;
 }
 
@@ -99,7 +98,7 @@ pub fn new(kind: Kind, locking: Locking, capacity: usize) -> Box<dyn Cache> {
     }
 }
 
-/// A hash that does not depend on a seed, for what is not ours.
+/// A hash without a seed, for the caches that are not ours.
 fn spread(key: u64, among: usize) -> usize {
     let mixed = (key ^ key >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((u128::from(mixed) * among as u128) >> 64) as usize
@@ -107,12 +106,12 @@ fn spread(key: u64, among: usize) -> usize {
 
 const NONE: u32 = u32::MAX;
 
-/// The free list: elements that nobody holds, the one used longest ago first.
+/// The free list: unused elements, the least recently used first.
 #[derive(Debug)]
 struct List {
     /// Before and after each element.
     links: Vec<[u32; 2]>,
-    /// What each element is, for the thread that takes it from the list.
+    /// The key of each element, for the thread that takes it from the list.
     keys: Vec<Option<u64>>,
     listed: Vec<bool>,
     first: u32,
@@ -161,7 +160,7 @@ impl List {
         true
     }
 
-    /// Takes the first element, with what it was.
+    /// Takes the first element, with its key.
     fn pop(&mut self) -> Option<(u32, Option<u64>)> {
         let first = self.first;
         (first != NONE).then(|| {
@@ -285,7 +284,7 @@ impl QueueLocks {
                     self.list.lock().remove(element);
                     return Some(element);
                 }
-                // Found, given back, and taken by another.
+                // Found, released, and taken by another thread.
                 None => {}
             }
         }

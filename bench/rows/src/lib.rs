@@ -1,12 +1,12 @@
 //! The caches of Peacock (1992, "File System Multithreading in System V Release 4 MP") in three ways of locking, and
-//! what threads do with them.
+//! the work of threads with them.
 //!
 //! # Boundary
 //! The caches are in [`caches`], a thread's turn in [`load`]. Runs nothing and prints nothing.
 //!
 //! # Why
-//! A package of its own: `uvfs-bench set-associative` runs them on the cores that there are, and
-//! `uvfs-bench-papers contention --case rows` on simulated ones; what is compared has to be the same code.
+//! A package of its own: `uvfs-bench set-associative` runs them on the real cores, and `uvfs-bench-papers contention
+//! --case rows` on simulated ones; both must compare the same code.
 
 #![forbid(unsafe_code)]
 

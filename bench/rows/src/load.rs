@@ -1,11 +1,11 @@
-//! What threads do with the caches: look up, use, give back, and some work of their own in between.
+//! The threads' use of the caches: look up, use, release, and some work of their own in between.
 //!
 //! # Boundary
-//! One turn, and what the lock meter counted meanwhile.
+//! One turn, and the lock meter's counts meanwhile.
 //!
 //! # Why
-//! The paper's runs were bound by the caches, nearly everything was there, and a processor also did other things than
-//! look up. How much of that there is decides how often locks collide; so it is a parameter, and the same for all.
+//! The paper's runs were bound by the caches, nearly every lookup was a hit, and a processor also did other work. The
+//! amount of that work decides how often locks collide; so it is a parameter, and the same for all.
 
 use crate::caches::{CLASSES, Cache};
 use std::hint::black_box;
@@ -22,7 +22,7 @@ const FRESH: usize = 128;
 #[repr(align(128))]
 struct Own([u64; 64]);
 
-/// Puts in what will be asked for.
+/// Inserts the keys that will be looked up.
 pub fn fill(cache: &dyn Cache) {
     for key in 0..KEYS {
         cache.access(key);

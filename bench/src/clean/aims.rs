@@ -1,10 +1,12 @@
-//! What is wanted of cleaning.
+//! Aims of cleaning.
 //!
 //! # Boundary
-//! Arithmetic on medians and counts; judging them is the kit's.
+//! Arithmetic on medians and counts; the kit judges them.
 //!
 //! # Why
-//! Of the gain the best row decides, since the patch's aim is a gain somewhere. A cell is slower only if its fastest run is slower than the other's slowest: where nothing was
+//! The best row decides about the gain, since the patch's aim is a gain somewhere. A cell is slower only if its fastest
+//! run is slower than the other's slowest. Without misses both do the same work, and half of all medians would be above
+//! the other's by chance.
 //! missed, both do the same work, and half of all medians would be above the other's by chance.
 
 use super::effect::{COLLATERAL, EFFECT, IDLE, OURS, REAPING};
@@ -28,7 +30,7 @@ pub(super) fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
     let kept = pairs.iter().map(|(row, [plain, cleaned])| {
         (row.clone(), plain.max / cleaned.min.max(f64::MIN_POSITIVE))
     });
-    // Only there is every one counted, and nothing else runs.
+    // Only there every miss is counted, and nothing else runs.
     let exact = figures.missed().into_iter().filter(|(row, _)| row.ends_with(SIMULATED));
     let more = exact.map(|(row, [plain, cleaned])| (row, cleaned - plain));
     let slower = sizes.below.iter().filter_map(|below| {

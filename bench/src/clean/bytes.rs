@@ -1,12 +1,12 @@
 //! The experiment of Li (2013) over pages, in process: `1:` instead of `2:`.
 //!
 //! # Boundary
-//! As [`super::names`], with files that are read to their ends, over a store that is simulated: each page
-//! that reaches it waits as long as a disk of 500 MB a second takes.
+//! Like [`super::names`], with files that are read to their ends, over a simulated store: each page that reaches it
+//! waits as long as on a disk of 500 MB a second.
 //!
 //! # Why
-//! The patch says that this "should be easier to be demonstrated" and has no table of it. Pages that reach
-//! the store are counted there; some of them may have been read ahead and not been needed.
+//! The patch says that this "should be easier to be demonstrated" and has no table of it. Pages that reach the store
+//! are counted there; some of them may have been read ahead without need.
 
 use super::figures::Figures;
 use super::sizes::{STEPS, Sizes, Way, bytes_case, misses};
@@ -64,7 +64,7 @@ fn all_fit(sizes: &Sizes, room: u64) -> io::Result<bool> {
     for directory in DIRECTORIES {
         read_all(&top, directory, files)?;
     }
-    // An inode that goes takes its pages along, and they are not counted again.
+    // An evicted inode evicts its pages, and they are not counted again.
     let statistics = vfs.statistics();
     let gone = statistics.pages.evicted + statistics.inodes.evicted + statistics.names.evicted;
     Ok(gone + statistics.pages.around == 0)
@@ -116,7 +116,7 @@ mod tests {
     use super::super::sizes::TINY;
     use super::*;
 
-    // Rooms in between are for a process of its own: garbage is counted in all of a process.
+    // Rooms in between need a separate process: garbage is counted for a whole process.
     #[test]
     fn what_fits_misses_nothing_and_what_does_not_is_counted() {
         let missed = |room, way| once(&TINY, TINY.whole_files, room, way).unwrap().1;

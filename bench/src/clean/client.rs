@@ -1,4 +1,4 @@
-//! A program that opens and reads files as it is told, in a control group whose memory is bounded.
+//! A program that opens and reads files on request, in a control group with a memory limit.
 //!
 //! # Boundary
 //! The bench started again as a child. One line in, one line out:
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! # Why
-//! The kernel charges what it caches to the group of whoever touched it first, so the toucher must be a
-//! process of its own: the bench and the servers keep their memory.
+//! The kernel charges cached memory to the group that touched it first, so a separate process must
+//! touch it: the bench and the servers keep their memory.
 
 use super::bytes::PIECE;
 use super::store::FilePath;
@@ -39,7 +39,7 @@ pub(crate) struct ClientArguments {
 /// A group that cannot be joined.
 pub(crate) fn serve(arguments: &ClientArguments) -> io::Result<()> {
     let members = arguments.group.join("cgroup.procs");
-    // 0 is who writes.
+    // 0 means the writing process.
     fs::write(&members, "0").map_err(context(members.display()))?;
     println!("{GREETING}");
     for line in io::stdin().lock().lines() {

@@ -1,17 +1,17 @@
-//! How soon a cleaning takes effect, whom the freeing disturbs, and what it takes that it should not.
+//! How soon a cleaning takes effect, its disturbance of other lookups, and its effect on other directories.
 //!
 //! # Boundary
-//! In process, over a computed store that never waits. `foo` is cleaned; `foobar`, whose name begins the
-//! same, and `other` lie beside it and stay.
+//! In process, over a computed store that never waits. `foo` is cleaned; `foobar`, whose name begins the same, and
+//! `other` are beside it and stay.
 //!
 //! # Concurrency
-//! While one thread frees, another one looks up what lies elsewhere and times each lookup by itself.
+//! While one thread frees, another one looks up names in other directories and times each lookup by itself.
 //!
 //! # Why
-//! Effect is the time until [`Vfs::begin_clean`] returns: from then on a lookup below asks the store, which
-//! is checked each time. What lies elsewhere is counted twice: by the caches' own count of names, and by
-//! looking up every single one and counting those that reach the store. Weakness: the percentile has the
-//! clock in it, tens of nanoseconds, and on fewer than two idle cores mostly who runs when.
+//! Effect is the time until [`Vfs::begin_clean`] returns: from then on a lookup below asks the store, which is checked
+//! each time. The names outside are counted twice: by the caches' own count, and by looking up every single one and
+//! counting those that reach the store. Weakness: the percentile includes the clock, tens of nanoseconds. With fewer
+//! than two idle cores it mostly shows the scheduler.
 
 use super::figures::Figures;
 use super::store::{Branch, ComputedStore, FilePath, Told};
@@ -40,11 +40,11 @@ const CLEANED: &str = "foo";
 const OUTSIDE: [&str; 2] = ["foobar", "other"];
 /// Names that are looked up again and again while others are freed.
 const WATCHED: u64 = 1000;
-/// Room for each name: nothing has to go.
+/// Room for each name: none is evicted.
 const BYTES_A_NAME: u64 = 2048;
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Caches, and what lies below them.
+/// Caches, and the directories below them.
 struct Course {
     vfs: Arc<Vfs>,
     told: Arc<Told>,
@@ -139,7 +139,7 @@ fn effect(course: &Course) -> io::Result<(Duration, Duration)> {
     Ok((effect, first))
 }
 
-/// Names outside of the cleaned directory that went with it.
+/// Names outside of the cleaned directory that were evicted with it.
 fn collateral(below: u64, outside: u64) -> io::Result<u64> {
     let course = Course::new(below, 1, outside)?;
     course.fill()?;
@@ -161,7 +161,7 @@ fn collateral(below: u64, outside: u64) -> io::Result<u64> {
     Ok(by_count.max(course.told.lookups() - before))
 }
 
-/// Lookups elsewhere while nothing happens, and while the cleaned directory is freed.
+/// Lookups outside, first without a cleaning, and then while the cleaned directory is freed.
 fn disturbance(course: &Course, idle: Duration) -> io::Result<(Histogram<u64>, Histogram<u64>)> {
     course.fill()?;
     let end = Instant::now() + idle;
@@ -175,7 +175,7 @@ fn disturbance(course: &Course, idle: Duration) -> io::Result<(Histogram<u64>, H
             // ORDERING: Relaxed; only ends the loop below, nothing is reached through it.
             is_done.store(true, Relaxed);
         });
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; only ends the loop.
         watch(&course.top, || is_done.load(Relaxed))
     })?;
     Ok((alone, beside))

@@ -38,7 +38,7 @@ impl Default for Figures {
     }
 }
 
-/// What a sweep sweeps over.
+/// The variable of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sweep {
     Files,
@@ -113,7 +113,7 @@ impl Figures {
         rows.filter_map(|row| Some((&*row.key.case, &*row.key.system, row.summary()?)))
     }
 
-    /// Systems and sizes of all pairs of second passes: what was plain, and what was cleaned.
+    /// Systems and sizes of all pairs of second passes: plain, and cleaned.
     pub(super) fn pairs(&self) -> Vec<(String, [Summary; 2])> {
         let mut pairs = Vec::new();
         for sweep in [Sweep::Files, Sweep::Bytes] {
@@ -131,7 +131,7 @@ impl Figures {
         pairs
     }
 
-    /// The same of what reached the store.
+    /// The same for the accesses that reached the store.
     pub(super) fn missed(&self) -> Vec<(String, [f64; 2])> {
         let mut pairs = Vec::new();
         for sweep in [Sweep::Files, Sweep::Bytes] {
@@ -148,13 +148,13 @@ impl Figures {
         pairs
     }
 
-    /// Writes what is new as one JSON object a row.
+    /// Writes each new row as one JSON object.
     pub(super) fn write_json(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.notes.clear();
         self.report.write_json(out)
     }
 
-    /// Writes what is new as tables.
+    /// Writes the new rows as tables.
     pub(super) fn write_tables(&mut self, out: &mut impl Write) -> io::Result<()> {
         for note in self.notes.drain(..) {
             writeln!(out, "{note}")?;
@@ -190,7 +190,7 @@ impl Figures {
         let sizes = sweep.sizes(self.report.rows());
         let mut series = Vec::new();
         if let (Sweep::Files, false) = (sweep, is_missed) {
-            // At the places of ours, whatever part of the patch's number of files we had.
+            // In the rows of ours, whatever part of the patch's number of files we used.
             for way in Way::ALL {
                 let value = |row: &(u64, f64, f64)| if way == Way::Plain { row.1 } else { row.2 };
                 let points =
@@ -297,7 +297,7 @@ fn spread(of: Option<Summary>) -> String {
     })
 }
 
-/// What is the same in every run is one number.
+/// A value that is the same in every run is one number.
 fn count(of: Option<Summary>) -> String {
     match of {
         None => String::new(),

@@ -1,24 +1,22 @@
 //! `uvfs-bench clean`: emptying the caches of one directory.
 //!
 //! # Boundary
-//! Which families of measurements there are, in which order, and the report. Asserts no time; does check
-//! that what is counted adds up.
+//! The families of measurements, their order, and the report. Asserts no time; checks that the counts add up.
 //!
 //! # Rooms
 //! * `sizes`: sizes and names. `figures`, `aims`: tables, charts, lines and verdicts.
 //! * `store`: a store that counts, and simulates a disk.
 //! * `names`, `bytes`: the experiment of Li (2013) in process, over names and over pages.
-//! * `group`, `client`, `pressed`: the same in the kernel's caches, by a program whose memory is bounded.
-//! * `effect`: how soon a cleaning takes effect, whom it disturbs, and what it takes that it should not.
-//! * `rivals`: who else cleans.
+//! * `group`, `client`, `pressed`: the same in the kernel's caches, by a program with a memory limit.
+//! * `effect`: how soon a cleaning takes effect, its disturbance, and its effect on other directories.
+//! * `rivals`: other programs that clean.
 //!
 //! # Why
-//! The patch "VFS: Directory level cache cleaning" (Li Wang, linux-fsdevel, 16 December 2013) published one
-//! table: directories `1`, `2` and `3` of 180,000 to 260,000 files each are opened in the order 1, 2, 3, 1,
-//! and the second pass over `1` is timed with and without cleaning `2` before `3`. All three just fit at
-//! 180,000 files; at 260,000, what fits is a little over two of them. The budget here is chosen once in
-//! the same way, and printed. Counts of misses are exact; times of a simulated disk are said to be that.
-//! Weakness: one pattern of access, the one that favours cleaning.
+//! The patch "VFS: Directory level cache cleaning" (Li Wang, linux-fsdevel, 16 December 2013) published one table:
+//! directories `1`, `2` and `3` of 180,000 to 260,000 files each are opened in the order 1, 2, 3, 1, and the second
+//! pass over `1` is timed with and without cleaning `2` before `3`. At 180,000 files all three just fit; at 260,000 a
+//! little over two of them do. The budget here is chosen once in the same way, and printed. Counts of misses are exact;
+//! times of a simulated disk are labelled as such. Weakness: one pattern of access, the one that favours cleaning.
 
 mod aims;
 mod bytes;
@@ -79,7 +77,7 @@ pub(crate) struct CleanArguments {
     tiny: bool,
 }
 
-/// What is measured together.
+/// Measurements that are made together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Family {
     /// Second passes over names, in process: over a simulated disk, and over a directory of the host
@@ -90,7 +88,7 @@ enum Family {
     Mount,
     /// The same over pages that the kernel has of a directory on a disk
     Host,
-    /// How soon a cleaning takes effect, whom it disturbs, what it takes that it should not
+    /// How soon a cleaning takes effect, its disturbance, and its effect on other directories
     Effect,
     /// rclone, vmtouch, and with --system the kernel's switch
     Rivals,
@@ -103,17 +101,17 @@ struct Run {
     has_system: bool,
     begin: Instant,
     places: OnceCell<Places>,
-    /// What is left out, and why.
+    /// The measurements that are left out, with the reason.
     skipped: RefCell<Vec<String>>,
 }
 
 /// Measures a family.
 type Measure = fn(&Run, &mut Figures) -> io::Result<()>;
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// What could not be measured although this machine has all that it needs.
+/// The measurements that failed although this machine has everything for them.
 pub(crate) fn run(arguments: &CleanArguments) -> io::Result<()> {
     let sizes = match (arguments.tiny, arguments.quick) {
         (true, _) => TINY,
@@ -182,7 +180,7 @@ impl Run {
         eprintln!("uvfs-bench: {:6.1} s  {what}", self.begin.elapsed().as_secs_f64());
     }
 
-    /// Says that `what` is not measured.
+    /// Records that `what` is not measured.
     fn skip(&self, what: &str, why: &str) {
         eprintln!("uvfs-bench: {what}: skipped: {why}");
         self.skipped.borrow_mut().push(format!("{what}: {why}"));
@@ -205,8 +203,8 @@ impl Run {
     }
 }
 
-/// Settings whose caches have exactly `room` bytes, and believe what they know until the end of the run:
-/// what was looked up a second ago is measured here, not asked for again.
+/// Settings of caches with exactly `room` bytes and lifetimes beyond the run: a name looked up a second ago is a hit,
+/// and not asked for again.
 fn config(room: u64) -> VfsConfig {
     let hour = std::time::Duration::from_secs(3600);
     VfsConfig {

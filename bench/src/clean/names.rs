@@ -1,15 +1,15 @@
 //! The experiment of Li (2013) over names, in process.
 //!
 //! # Boundary
-//! Two stores: one that simulates a disk by a fixed wait for each lookup that reaches it, and a directory
-//! of the host whose own caches are warm. Each is opened in the order 1, 2, 3, 1 with fresh caches.
+//! Two stores: one simulates a disk by a fixed wait for each lookup that reaches it; the other is a directory of the
+//! host whose own caches are warm. Each is opened in the order 1, 2, 3, 1 with fresh caches.
 //!
 //! # Why
-//! The simulated disk is slow only in the pass that is timed: what the others cost does not matter, and a
-//! run would take an hour. Lookups that reach the store are counted over the simulated one; over the
-//! host's they are the name cache's own count. Each store has the budget into which three directories just
-//! fit *with it*: what a store keeps for a file is in the one budget, too. Beside them stands what a cache that holds as many files
-//! and lets go of what was used longest ago would have missed, since that is what the patch was for.
+//! The simulated disk is slow only in the timed pass: the others' cost does not matter, and a run would take an hour.
+//! Over the simulated store, lookups that reach it are counted; over the host's they are the name cache's own count.
+//! Each store has the budget into which three directories just fit *with it*: the store's memory for a file is part of
+//! the one budget, too. Beside them are the misses of a least-recently-used cache of as many files, since the patch was
+//! written against such a cache.
 
 use super::sizes::{STEPS, Way, misses, names_case};
 use super::store::{Branch, ComputedStore, FilePath, Told};
@@ -30,7 +30,7 @@ use uvfs_vfs::{
 pub(super) const SIMULATED: &str = "uvfs-simulated";
 /// The store is a directory of the host.
 pub(super) const HOST: &str = "uvfs-dir";
-/// A cache that lets go of what was used longest ago, of as many files: only counted.
+/// A least-recently-used cache of as many files: only counted.
 pub(super) const LEAST_RECENT: &str = "lru-model";
 
 const DIRECTORIES: [&str; 3] = ["1", "2", "3"];
@@ -93,7 +93,7 @@ pub(super) fn measure(run: &Run, figures: &mut Figures) -> io::Result<()> {
     fs::remove_dir_all(&backing).map_err(context(backing.display()))
 }
 
-/// Whether three directories of `files` fit into the caches: nothing has to go when all have been opened.
+/// Whether three directories of `files` fit into the caches: nothing was evicted when all have been opened.
 fn all_fit(vfs: &Arc<Vfs>, files: u64) -> io::Result<bool> {
     let top = vfs.root_directory(Caller::root());
     for directory in DIRECTORIES {
@@ -106,7 +106,7 @@ fn all_fit(vfs: &Arc<Vfs>, files: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Caches of `room` bytes over three computed directories, and what their store is told.
+/// Caches of `room` bytes over three computed directories, and the switches of their store.
 fn computed(files: u64, room: u64) -> io::Result<(Arc<Vfs>, Arc<Told>)> {
     let branches = DIRECTORIES.map(|name| Branch::of(name, files));
     let store = ComputedStore::new(branches.to_vec(), PageCaching::Store);
@@ -184,8 +184,8 @@ pub(super) fn make_files(backing: &Path, files: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What the second pass would miss in a cache of `capacity` files that lets go of what was used longest
-/// ago. What was cleaned need not have been there: the directories before it fit.
+/// Misses of the second pass in a least-recently-used cache of `capacity` files. The cleaned directory need not have
+/// been cached: those before it fit.
 fn least_recent(capacity: u64, files: u64, way: Way) -> u64 {
     let passes: &[u64] = if way == Way::Plain { &[1, 2, 3, 1] } else { &[1, 3, 1] };
     let accesses: Vec<u64> =

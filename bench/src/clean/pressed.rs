@@ -1,14 +1,14 @@
-//! The experiment of Li (2013) in the kernel's caches, by a program whose memory is bounded.
+//! The experiment of Li (2013) in the kernel's caches, by a program with a memory limit.
 //!
 //! # Boundary
-//! Two reaches of `uvfs drop`: names of a mount (`2:`), and pages of a directory of the host (`1:`). The
-//! limit is a control group's, chosen once as in process: what three directories took at the first step.
+//! Two kinds of `uvfs drop`: names of a mount (`2:`), and pages of a directory of the host (`1:`). The limit is a
+//! control group's, chosen once like in process: the memory of three directories at the first step.
 //!
 //! # Why
-//! What the kernel has cached of a FUSE mount holds the daemon's inodes, so a daemon's budget alone evicts
-//! nothing that the kernel still has; the memory that runs out in the patch's experiment is the kernel's.
-//! Lookups are counted by the daemon; pages by asking the kernel what is resident before the second pass.
-//! Weakness: the kernel charges in batches and reclaims in its own order, so these counts vary by a little.
+//! The kernel's cached entries of a FUSE mount hold the daemon's inodes, so a daemon's budget alone evicts nothing that
+//! the kernel still has; in the patch's experiment the kernel's memory runs out. The daemon counts lookups; the kernel
+//! reports resident pages before the second pass. Weakness: the kernel charges in batches and reclaims in its own
+//! order, so these counts vary by a little.
 
 use super::client::Client;
 use super::figures::Figures;
@@ -30,12 +30,12 @@ use uvfs_residency::{cachestat, mincore, page_bytes};
 pub(super) const MOUNT: &str = "uvfs-mount";
 /// The kernel's pages of a directory of the host.
 const KERNEL: &str = "kernel-disk";
-/// Above what three directories took: the kernel charges in batches.
+/// Above the memory of three directories: the kernel charges in batches.
 const SPARE_PERCENT: u64 = 3;
 /// Statfs's name of a file system that is memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// What both need.
+/// The tools of both families.
 struct Tools<'a> {
     places: &'a Places,
     uvfs: PathBuf,
@@ -67,13 +67,13 @@ impl<'a> Tools<'a> {
     }
 }
 
-/// A program in a group. Dropped in this order: a group goes only when nobody is in it.
+/// A program in a group. Dropped in this order: a group can be removed only when it is empty.
 struct Bounded {
     client: Client,
     group: Group,
 }
 
-/// What a program that must succeed writes to its standard output.
+/// The standard output of a program that must succeed.
 pub(crate) fn said(command: &mut Command) -> io::Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(context(&program))?;
@@ -84,7 +84,7 @@ pub(crate) fn said(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(format!("{program}: {}: {why}", output.status)))
 }
 
-/// What is left out at the top of both families.
+/// Reports missing tools for both families.
 fn tools<'a>(run: &'a Run, what: &str) -> io::Result<Option<Tools<'a>>> {
     match Tools::find(run)? {
         Ok(tools) => Ok(Some(tools)),
@@ -137,7 +137,7 @@ pub(super) fn measure_mount(run: &Run, figures: &mut Figures) -> io::Result<()> 
     fs::remove_dir_all(&backing).map_err(context(backing.display()))
 }
 
-/// A mount that believes what it knows until the end of the run.
+/// A mount with lifetimes beyond the run.
 pub(super) struct Mounted<'a> {
     server: Server,
     uvfs: &'a Path,
@@ -218,7 +218,7 @@ pub(super) fn measure_host(run: &Run, figures: &mut Figures) -> io::Result<()> {
     for directory in &directories {
         write_files(directory, sizes.whole_files_at(STEPS - 1), sizes.file_bytes)?;
     }
-    // Those of whoever touched them before are charged to them.
+    // Pages are charged to the process that touched them first.
     let empty = || {
         let request = |directory: &PathBuf| format!("1:{}", directory.display());
         tools.drop_caches(&directories.each_ref().map(request))

@@ -1,17 +1,19 @@
-//! Who else cleans: `rclone rc vfs/forget`, `vmtouch -e`, and the kernel's switch for the whole machine.
+//! Other programs that clean: `rclone rc vfs/forget`, `vmtouch -e`, and the kernel's switch for the
+//! whole machine.
 //!
 //! # Boundary
-//! Starts what is installed and says what is not. rclone is asked by HTTP on the loopback interface, as
-//! its `rclone rc` does, without the start of a process. All that was started is ended, unmounted and
-//! removed, also after a failure.
+//! Starts the installed ones and reports the missing ones. rclone gets HTTP requests on the
+//! loopback interface, like those of its `rclone rc`, without the start of a process. All started
+//! programs are ended, unmounted and removed, also after a failure.
 //!
 //! # Why
-//! Time alone would praise who forgets everything at once, so each row has its collateral beside it:
-//! entries of directory `1` that went, though only `2` was meant. Of mounts they are the names that had
-//! to be asked of the store again: rclone asks for whole listings, which inotify(7) counts; of the kernel
-//! they are the names that are no longer cached, each asked of openat2(2) with `RESOLVE_CACHED`. What
-//! evicts pages may fill the name cache on its way; that is counted in the same way. Weakness: the
-//! programs that are started anew for each request have the time of their start in it.
+//! Time alone would favour a program that forgets everything at once. So each row has its
+//! collateral beside it: evicted entries of directory `1`, though only `2` was meant. For mounts
+//! they are the names asked of the store again: rclone asks for whole listings, which inotify(7)
+//! counts. For the kernel they are the names that are no longer cached, each checked by openat2(2)
+//! with `RESOLVE_CACHED`. A program that evicts pages may fill the name cache; that is counted in
+//! the same way. Weakness: programs that start anew for each request include the time of their
+//! start.
 
 use super::effect::{COLLATERAL, OURS};
 use super::figures::Figures;
@@ -47,7 +49,7 @@ const SWITCH_FILE: &str = "/proc/sys/vm/drop_caches";
 const START_LIMIT: Duration = Duration::from_secs(20);
 const NOT_INSTALLED: &str = "not installed; bench-compare/install.sh gets it";
 
-/// Measures who is there.
+/// Measures the installed ones.
 pub(super) fn measure(run: &Run, figures: &mut Figures) -> io::Result<()> {
     let files = run.sizes.rival_files;
     let places = run.places()?;
@@ -130,7 +132,7 @@ fn in_process(run: &Run, files: u64, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-/// `uvfs drop 2:` on a mount: our caches, and what the kernel has above them.
+/// `uvfs drop 2:` on a mount: our caches, and the kernel's above them.
 fn mounted(run: &Run, uvfs: &Path, backing: &Path, figures: &mut Figures) -> io::Result<()> {
     let files = run.sizes.rival_files;
     let mount = Mounted::over(run.places()?, uvfs, backing, "rival")?;
@@ -158,13 +160,13 @@ fn stat_all(directory: &Path, files: u64) -> io::Result<()> {
 /// rclone's mount of the same directory.
 fn forget(run: &Run, rclone: &Path, backing: &Path, figures: &mut Figures) -> io::Result<()> {
     let (files, places) = (run.sizes.rival_files, run.places()?);
-    // Taken and given back: the number stays free for as long as it takes to start.
+    // Opened and closed: the number stays free long enough for the start.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let (mountpoint, cache) = (places.work.join("rclone"), places.work.join("rclone-cache"));
     let mut command = Command::new(rclone);
     command.arg("mount").arg(backing).arg(&mountpoint).args(["--config", "/dev/null"]);
     command.arg("--cache-dir").arg(cache).args(["--dir-cache-time", "1h", "--poll-interval", "0"]);
-    // Attributes that the kernel believes would hide what rclone forgot.
+    // Attributes that the kernel caches would hide rclone's eviction.
     command.args(["--attr-timeout", "1ms", "--read-only", "--rc", "--rc-no-auth", "--rc-addr"]);
     command.arg(format!("127.0.0.1:{port}"));
     let server = Server::start(&mut command, mountpoint, &places.work.join("rclone.log"))?;
@@ -272,7 +274,8 @@ fn cached_names(directory: &Path, files: u64) -> io::Result<u64> {
     Ok(cached)
 }
 
-/// Pages of a directory on a disk: vmtouch, and `uvfs drop 1:` as it comes and with `--no-fill`.
+/// Pages of a directory on a disk: vmtouch, and `uvfs drop 1:` without options and with
+/// `--no-fill`.
 fn pages(run: &Run, figures: &mut Figures) -> io::Result<()> {
     let sizes = &run.sizes;
     let (files, bytes) = (sizes.rival_files, sizes.rival_pages * page_bytes());
@@ -310,7 +313,7 @@ fn pages(run: &Run, figures: &mut Figures) -> io::Result<()> {
                 read_all(&directory, files)?;
             }
             if has_cold_names {
-                // Names go; inodes that have pages stay, and their pages.
+                // Names are evicted; inodes with pages stay, and their pages.
                 fs::write(SWITCH_FILE, "2").map_err(context(SWITCH_FILE))?;
             }
             let before = cached_names(&directory, files)?;

@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub(super) whole_files: u64,
     /// Added in each step.
     pub(super) whole_files_step: u64,
-    /// What a lookup that reaches the simulated store waits in the pass that is timed, in nanoseconds.
+    /// The wait of a lookup that reaches the simulated store in the timed pass, in nanoseconds.
     pub(super) lookup_wait_ns: u64,
     /// The same for each page that is read.
     pub(super) page_wait_ns: u64,
@@ -140,7 +140,7 @@ pub(super) fn bytes_case(bytes: u64, way: Way) -> String {
     format!("reaccess-{}KiB-{}", bytes >> 10, way.name())
 }
 
-/// What of that pass reached the store.
+/// The accesses of that pass that reached the store.
 pub(super) fn misses(case: &str) -> String {
     format!("{case}-misses")
 }
@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(files, [180_000, 200_000, 220_000, 240_000, 260_000]);
         assert_eq!(names_case(200_000, Way::Plain), "reaccess-200000-plain");
         for sizes in [QUICK, TINY] {
-            // What fits at the first step is a little more than two directories of the last one.
+            // The files that fit at the first step are a little more than two directories of the
+            // last one.
             let share = 3.0 * sizes.files as f64 / sizes.files_at(STEPS - 1) as f64;
             assert!((2.0..2.15).contains(&share), "{sizes:?}");
             let share = 3.0 * sizes.bytes_at(0) as f64 / sizes.bytes_at(STEPS - 1) as f64;

@@ -1,13 +1,13 @@
-//! A store that computes its directories, counts what it is asked, and can be made slow.
+//! A store that computes its directories, counts its requests, and can be made slow.
 //!
 //! # Boundary
-//! The [`Backend`] below uvfs where a disk is *simulated*: read-only, by one file system alone, keeps
-//! nothing. Below the root lies a chain of directories for each [`Branch`], and its files in the last one.
+//! The [`Backend`] below uvfs where a disk is *simulated*: read-only, by one file system alone, keeps nothing. Below
+//! the root is a chain of directories for each [`Branch`], and its files in the last one.
 //!
 //! # Why
-//! A fixed wait for each lookup that misses is what a disk costs without its noise, and the number of
-//! those lookups is exact. The wait is spent looking at the clock, because a sleep of some microseconds
-//! lasts several times as long. Weakness: real disks answer neighbours together, and several at once.
+//! A fixed wait for each lookup that misses is the cost of a disk without its noise, and the number of those lookups is
+//! exact. The wait spins on the clock, because a sleep of some microseconds lasts several times as long. Weakness: real
+//! disks answer neighbours together, and several at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ impl FilePath {
     }
 }
 
-/// What the store was asked, and how slow it is.
+/// The store's counts of requests, and its slowness.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     lookups: Counter,
@@ -123,12 +123,12 @@ enum Place {
 }
 
 impl ComputedStore {
-    /// Whose file data is cached as `caching` says.
+    /// A store whose file data is cached by `caching`.
     pub(super) fn new(branches: Vec<Branch>, caching: PageCaching) -> Self {
         Self { branches, caching, told: Arc::default(), time: Timestamp::now() }
     }
 
-    /// What it is asked.
+    /// Its counts and switches.
     pub(super) fn told(&self) -> Arc<Told> {
         self.told.clone()
     }
@@ -225,7 +225,7 @@ impl Backend for ComputedStore {
 impl Names for ComputedStore {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         self.told.lookups.add(1);
-        // ORDERING: Relaxed; as in `be_slow`.
+        // ORDERING: Relaxed; a length of time.
         let ns = self.told.lookup_wait_ns.load(Relaxed);
         if ns > 0 {
             wait(ns);
@@ -235,7 +235,7 @@ impl Names for ComputedStore {
     }
 
     fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
-        // Nobody here lists: every name is looked up, as by the program of the experiment.
+        // No client lists: every name is looked up, like by the program of the experiment.
         Err(Error::Unsupported("listing"))
     }
 }
@@ -253,7 +253,7 @@ impl Data for ComputedStore {
         let count = rest.min(into.len());
         let pages = (count as u64).div_ceil(PAGE);
         self.told.pages.add(pages);
-        // ORDERING: Relaxed; as in `be_slow`.
+        // ORDERING: Relaxed; a length of time.
         let ns = self.told.page_wait_ns.load(Relaxed);
         if ns > 0 {
             wait(ns * pages);

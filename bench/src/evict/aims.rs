@@ -1,7 +1,7 @@
-//! What is wanted of the replacement policy.
+//! Aims of the replacement policy.
 //!
 //! # Boundary
-//! Differences of percentages; judging them is the kit's.
+//! Differences of percentages; the kit judges them.
 
 use super::policies::OPTIMUM;
 use crate::aims::{Aim, Wish};
@@ -26,7 +26,7 @@ pub(super) fn judge(figures: &Report) -> Vec<Aim> {
     let rivals = |cases: &[&str]| -> Vec<(String, f64)> {
         cases.iter().filter_map(|case| above(case, &RIVALS)).collect()
     };
-    // Without the other crates the comparison says little.
+    // Without the other crates the comparison is incomplete.
     let all_took_part = RIVALS.iter().all(|rival| rows.iter().any(|row| row.key.system == *rival));
     let compared = |cases: &[&str]| if all_took_part { rivals(cases) } else { Vec::new() };
     let mut cases: Vec<&str> = rows.iter().map(|row| row.key.case.as_str()).collect();

@@ -1,13 +1,13 @@
 //! `uvfs-bench evict`: hits that replacement policies keep of sequences of accesses.
 //!
 //! # Boundary
-//! Counts hits; no time is measured. Which traces there are is in `traces`, the policies of this
-//! process are in `policies`, those of other crates are asked through `rivals`, and `aims` judges.
+//! Counts hits; no time is measured. `traces` has the traces, `policies` the policies of this process, `rivals` asks
+//! those of other crates, and `aims` judges.
 //!
 //! # Why
-//! A hit ratio is the same on any machine and in every run, so one run is enough and figures can be
-//! compared with those of other papers. All caches have room for the same number of pages, whatever
-//! they need besides. Weakness: pages here cost nothing to bring in, and none is dirty or in use.
+//! A hit ratio is the same on any machine and in every run, so one run is enough and figures can be compared with those
+//! of other papers. All caches have room for the same number of pages, whatever else they need. Weakness: pages here
+//! cost nothing to read, and none is dirty or in use.
 
 mod aims;
 mod policies;
@@ -25,7 +25,7 @@ use traces::Trace;
 
 pub(crate) use traces::Sizes;
 
-/// Compared with who knows the future.
+/// Compared with a policy that knows the future.
 const LAYOUT: Layout<'static> =
     Layout { order: &[], columns: &[Column::Against(&[policies::OPTIMUM])], notes: &[] };
 
@@ -63,7 +63,7 @@ pub(crate) struct EvictArguments {
     tiny: bool,
 }
 
-/// Misses of the accesses from `counted` on, where what was used longest ago leaves first.
+/// Misses of the accesses from `counted` on, in a least-recently-used cache.
 pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: usize) -> u64 {
     let mut accesses = accesses;
     let all = accesses.len() - counted;
@@ -75,10 +75,10 @@ pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: 
 /// Makes a cache with room for so many pages: it answers whether a page was there, and takes it in if not.
 pub(crate) type Maker = fn(usize) -> Box<dyn FnMut(u64) -> bool>;
 
-/// Replays all traces that are made up through a list of everything (`lru`, the first of each trace), through
-/// `others`, and through those of the rivals that are `wanted`. Tells `take` trace, system, and hits in percent.
+/// Replays all synthetic traces through a list of everything (`lru`, the first of each trace), through `others`, and
+/// through the `wanted` rivals. Calls `take` with trace, system, and hits in percent.
 ///
-/// Rivals whose program is not there are left out, which is said.
+/// Rivals without a program are left out, with a note.
 pub(crate) fn compare(
     sizes: Sizes,
     others: &[(&str, Maker)],
@@ -109,10 +109,10 @@ pub(crate) fn compare(
     }
 }
 
-/// Replays what `arguments` ask for.
+/// Replays the traces of `arguments`.
 ///
 /// # Errors
-/// A trace that cannot be read; at the end: which rivals failed in which cases.
+/// A trace that cannot be read; at the end: the rivals that failed, by case.
 pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
     cleanup::on_signals()?;
     let program = arguments.rivals.clone().unwrap_or_else(crate::rivals::default_program);

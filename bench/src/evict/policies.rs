@@ -306,7 +306,7 @@ impl S3Fifo {
         }
     }
 
-    /// Lets one page go, from the small queue if that is long, else from the main queue.
+    /// Evicts one page, from the small queue if that is long, else from the main queue.
     fn evict(&mut self) {
         while self.small.len() >= self.small_target || self.main.is_empty() {
             let Some(page) = self.small.pop_front() else { break };
@@ -350,14 +350,14 @@ impl Policy for S3Fifo {
     }
 }
 
-/// Knows when each page comes next and lets go what comes last (Belady 1966), which may be the page
-/// that was just read. Nothing can have more hits.
+/// Knows the next use of each page and evicts the one with the latest (Belady 1966), which may be
+/// the page that was just read. Nothing can have more hits.
 struct Optimum {
-    /// When the page of each access comes again.
+    /// The next use of the page of each access.
     next: Vec<u32>,
     now: usize,
     resident: Map<u32>,
-    /// Next uses, the latest on top; what `resident` does not confirm is old.
+    /// Next uses, the latest on top; entries that `resident` does not confirm are old.
     latest: BinaryHeap<(u32, Reverse<u64>)>,
     capacity: usize,
 }
@@ -431,9 +431,9 @@ mod tests {
         check("lru", &trace(2, [a, b, a, c, a, b]), 100.0 / 3.0);
         // The hand takes A's bit, and B; then A's bit again, and C.
         check("clock", &trace(2, [a, b, a, c, a, b]), 100.0 / 3.0);
-        // Both bits are gone, and A; so B goes for A, and C for B.
+        // Both bits are cleared, and A is evicted; so B replaces A, and C replaces B.
         check("clock", &trace(2, [a, b, a, b, c, a, b]), 200.0 / 7.0);
-        // The hand stands behind A; C, newer than the hand, goes before A is looked at again.
+        // The hand is behind A; C, newer than the hand, is evicted before A is visited again.
         check("sieve", &trace(2, [a, b, a, c, d, a]), 200.0 / 6.0);
         check(OPTIMUM, &trace(2, [a, b, c, a, b, c]), 200.0 / 6.0);
     }

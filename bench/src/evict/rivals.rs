@@ -1,4 +1,4 @@
-//! What the caches in `bench-compare evict` are asked: how many hits they keep of a trace.
+//! Requests to the caches in `bench-compare evict`: their hits on a trace.
 //!
 //! # Boundary
 //! Writes a request with its accesses and reads the answer; both are described in `bench-compare/src/evict.rs`.
@@ -10,7 +10,7 @@ use std::io::Write;
 /// Hits of the counted accesses of `trace` by `name`, in percent.
 ///
 /// # Errors
-/// What it says.
+/// Its answer.
 pub(super) fn replay(rivals: &mut Rivals, name: &str, trace: &Trace) -> Result<f64, String> {
     let request = format!("replay {name} {} {}", trace.capacity, trace.accesses.len());
     percent(&rivals.ask_with(&request, |out| {

@@ -1,13 +1,13 @@
-//! The accesses that caches are judged by: made up, the same in every run, or read from a file.
+//! The accesses that caches are judged by: synthetic, the same in every run, or read from a file.
 //!
 //! # Boundary
-//! Page numbers in order. An access may be made without being counted: the warm-up, and what
-//! disturbs those that are counted.
+//! Page numbers in order. Some accesses are not counted: the warm-up, and accesses that disturb the
+//! counted ones.
 //!
 //! # Why
-//! Each trace is one thing that page caches see: skew, scans between and among other accesses,
-//! scans in pieces of a page, loops, change. Weakness: made up, so nothing in them is as mixed as
-//! life; a file of real accesses may say something else.
+//! Each trace is one pattern of page caches: skew, scans between and among other accesses, scans in
+//! pieces of a page, loops, change. Weakness: synthetic, so none is as mixed as real accesses; a
+//! recorded file may have other results.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};
@@ -41,7 +41,7 @@ pub(super) struct Trace {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(super) capacity: usize,
-    /// Pages that skewed accesses go to; a power of two.
+    /// Pages of skewed accesses; a power of two.
     pub(super) pages: u64,
     pub(super) length: usize,
 }
@@ -55,7 +55,7 @@ impl Sizes {
     pub(crate) const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
 }
 
-/// Where scans begin, so that they meet nobody.
+/// The start of scans, apart from all other pages.
 const FAR: u64 = 1 << 40;
 
 /// The made-up trace `name`.
@@ -108,8 +108,8 @@ pub(super) fn make(name: &str, sizes: Sizes) -> Trace {
     Trace { name: name.to_owned(), capacity, accesses }
 }
 
-/// A hot set of half the cache; a scan of ten times the cache; and what is left of the hot set: its
-/// pages once each, which alone count.
+/// A hot set of half the cache; a scan of ten times the cache; and then each page of the hot set
+/// once, the only counted accesses.
 fn scan_of_ten(capacity: usize) -> Vec<u64> {
     let hot = (capacity / 2) as u64;
     let mut random = Random(11);

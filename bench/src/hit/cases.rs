@@ -1,4 +1,4 @@
-//! The cases of `hit`: their names, sizes, and which are wanted.
+//! The cases of `hit`: their names, their sizes, and the selected ones.
 //!
 //! # Boundary
 //! Names and numbers; nothing is measured here.
@@ -60,7 +60,7 @@ pub(super) const TINY: Sizes = Sizes {
     written_bytes: 8 << 20,
 };
 
-/// What is measured.
+/// The kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     /// Whole pages of a few.
@@ -73,7 +73,7 @@ pub(super) enum Case {
     ReadLong,
     /// From a key to its page.
     Lookup(Pattern),
-    /// What a scan leaves of a hot set.
+    /// The hits on a hot set around a scan.
     Scan,
     /// Pages written in random order, and brought to the disk.
     WriteBack,
@@ -133,8 +133,8 @@ pub(super) fn wanted(patterns: &[String], sizes: &Sizes) -> Result<Vec<Case>, St
     Ok(Case::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// Whether `pattern` means `case`: it does if it is the case or the beginning of it up to a `-`, where
-/// `*` stands for anything and `?` for any one character.
+/// Whether `pattern` matches `case`: the whole of it, or its beginning up to a `-`. `*` matches any
+/// characters and `?` any one character.
 fn matches(pattern: &str, case: &str) -> bool {
     let ends = case.match_indices('-').map(|(at, _)| at).chain([case.len()]);
     ends.into_iter().any(|end| glob(pattern.as_bytes(), &case.as_bytes()[..end]))

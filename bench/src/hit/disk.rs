@@ -1,13 +1,13 @@
-//! Random writes of whole pages, and `fsync`: what the kernel does with them, and what uvfs does.
+//! Random writes of whole pages, and `fsync`: by the kernel, and by uvfs.
 //!
 //! # Boundary
-//! On the disk where the repository lies. uvfs serves a directory of the same disk and writes back, so
-//! below it is the kernel's cache, too: what it wins is order, what it pays is a second copy.
+//! On the disk of the repository. uvfs serves a directory of the same disk and writes back, so the kernel's cache is
+//! below it: it gains order, and pays for a second copy.
 //!
 //! # Why
-//! The file has all its blocks before the clock starts, so that no file system's allocation is measured;
-//! each page is written once, in an order that all systems share; fresh files take turns. The content is
-//! read back by the kernel afterwards. Weakness: what the disk remembers of the last run is not dropped.
+//! The file has all its blocks before the clock starts, so that no file system's allocation is measured. Each page is
+//! written once, in an order that all systems share; fresh files take turns. The kernel reads the content back
+//! afterwards. Weakness: the disk's own cache of the last run is not dropped.
 
 use super::cases::{Case, PAGE, Sizes};
 use super::{KERNEL_DISK, OURS, QUARTER, Run, other};
@@ -81,7 +81,7 @@ fn shuffled(count: u64) -> Vec<u64> {
     order
 }
 
-/// What page `index` begins with in `round`, so that no earlier run's content can pass for it.
+/// The first bytes of page `index` in `round`, so that no earlier run's content can pass for it.
 fn stamp(index: u64, round: u64) -> u64 {
     index | (round + 1) << 40
 }
@@ -101,7 +101,7 @@ fn once(system: &str, folder: &Path, sizes: &Sizes, order: &[u64], round: u64) -
         }
         _ => ours(system, folder, sizes, order, round),
     }?;
-    // By the file that nobody else wrote through.
+    // Through the descriptor that only this check uses.
     check(&file, order.len() as u64, round)?;
     drop(file);
     fs::remove_file(path)?;

@@ -1,15 +1,16 @@
 //! From a key to its page, without copying it: the parts of a hit, beside other caches.
 //!
 //! # Boundary
-//! `uvfs-found` is a look into the tree, the frame's identity and version, and a note for the replacement
-//! policy; `uvfs-held` counts a reference instead and gives it back. `uvfs-validated` and
-//! `uvfs-reference` read eight bytes of the page, too. Each pins the epoch by itself, as every read of
-//! a file does.
+//! `uvfs-found` is a look into the tree, the frame's identity and version, and a note for the
+//! replacement policy; `uvfs-held` counts a reference instead and releases it. `uvfs-validated` and
+//! `uvfs-reference` read eight bytes of the page, too. Each pins the epoch by itself, like every
+//! read of a file.
 //!
 //! # Why
-//! What is above (the handle, the size, the statistics) has no counterpart in the rivals. A rival's value
-//! lies in its entry, as our frame's identity does; the page itself is one more line of memory, mostly
-//! far away, for which no rival here pays. Weakness: nobody looks a page up to read nothing of it.
+//! The layers above (the handle, the size, the statistics) have no counterpart in the rivals. A
+//! rival's value is in its entry, like our frame's identity. The page itself is one more line of
+//! memory, mostly uncached, for which no rival here pays. Weakness: no program looks a page up
+//! without reading it.
 
 use super::cases::{Case, PAGE};
 use super::rivals::Kind;
@@ -33,7 +34,7 @@ static NODES: LockClass = LockClass::new(2, "bench-hit-tree", "a node's slots");
 const WRONG: u64 = 1 << 40;
 /// The file that all pages belong to.
 const OWNER: u64 = 7;
-/// Later than the pages came in, so that the first touch counts.
+/// Later than the insertion of the pages, so that the first access counts.
 const CLOCK: u32 = 1 << 20;
 /// Address space as the file system reserves it: as many translations have to be found.
 const FRAMES_MIN: u64 = (64 << 30) / PAGE;
@@ -116,7 +117,7 @@ impl Pages {
     }
 }
 
-/// Measures what is wanted of these cases.
+/// Runs the selected ones of these cases.
 pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     let pattern =
         |case: &Case| if let Case::Lookup(pattern) = case { Some(*pattern) } else { None };

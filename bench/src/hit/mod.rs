@@ -1,20 +1,21 @@
-//! `uvfs-bench hit`: the page cache where everything is there, beside the kernel's and other caches.
+//! `uvfs-bench hit`: the page cache when every access hits, beside the kernel's and other caches.
 //!
 //! # Boundary
-//! Which cases there are, how often, and the report; each family of cases is a file of its own.
-//! Asserts no time; does check that what was read is what should be there.
+//! The cases, their repetitions, and the report; each family of cases is a file of its own. Asserts
+//! no time; checks the content of every read.
 //!
 //! # Rooms
-//! * `traces`, `team`: the keys and the threads, shared with `bench-compare`, so that all read the same.
+//! * `traces`, `team`: the keys and the threads, shared with `bench-compare`, so that all read the
+//!   same.
 //! * `cases`: names and sizes. `figures`, `aims`: tables, lines and verdicts.
-//! * `turns`: the timed loop. `store`, `rivals`: what is measured on, and who else is measured.
+//! * `turns`: the timed loop. `store`, `rivals`: the measured systems.
 //! * `reads`, `lookups`, `scan`, `disk`: the measurements.
 //!
 //! # Why
-//! Reads of uvfs are whole calls of its interface, from the handle to the bytes, as `pread` is one of
-//! the kernel's; the caches of the rivals are asked for a page and it is copied out of them. Lookups are
-//! the parts below that. So each ratio answers "what would I win by using this instead". Weakness: the
-//! rivals run in processes of their own, and all evict each other from the processor's caches.
+//! Reads of uvfs are whole calls of its interface, from the handle to the bytes, like `pread` of
+//! the kernel's; the rivals look a page up and copy it. Lookups are the parts below that. So each
+//! ratio is the gain of replacing one by the other. Weakness: the rivals run in processes of their
+//! own, and all evict each other from the processor's caches.
 
 mod aims;
 mod cases;
@@ -40,11 +41,11 @@ use std::time::Instant;
 
 /// Ourselves, by the interface.
 const OURS: &str = "uvfs";
-/// Ourselves, with room for a quarter of what is written.
+/// uvfs, with room for a quarter of the written pages.
 const QUARTER: &str = "uvfs-quarter";
 /// Ourselves: tree, and a look whether the page is there and readable.
 const FOUND: &str = "uvfs-found";
-/// Ourselves: tree, and a reference that is taken and given back.
+/// uvfs: tree, and a reference that is taken and released.
 const HELD: &str = "uvfs-held";
 /// Ourselves: as found, with eight bytes of the page.
 const VALIDATED: &str = "uvfs-validated";
@@ -54,7 +55,7 @@ const REFERENCED: &str = "uvfs-reference";
 const KERNEL: &str = "kernel-tmpfs";
 /// The kernel's cache above the disk.
 const KERNEL_DISK: &str = "kernel";
-/// The fastest rival that is a cache, whom the aims name.
+/// The fastest rival that is a cache, which the aims name.
 const HASH: &str = "quick_cache";
 
 /// Ourselves first; compared with the first of these that took part.
@@ -96,7 +97,7 @@ pub(crate) struct HitArguments {
     #[arg(long, value_name = "PATH")]
     rivals: Option<PathBuf>,
     /// Rates by the time on processors instead of the time on the clock: for a machine that others
-    /// use, too. Does not see who waits
+    /// use, too. Does not see waiting threads
     #[arg(long)]
     cpu: bool,
     /// Inputs so small that the figures mean nothing, for tests.
@@ -112,15 +113,15 @@ struct Run {
     rivals: PathBuf,
     by_cpu: bool,
     begin: Instant,
-    /// What was said about systems that are left out.
+    /// The notes about systems that are left out.
     left_out: RefCell<BTreeSet<String>>,
     failures: RefCell<Vec<String>>,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown cases, and at the end: which systems failed in which cases.
+/// Unknown cases, and at the end: the systems that failed, by case.
 pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
     let (sizes, rounds) = match (arguments.tiny, arguments.quick) {
         (true, _) => (TINY, 2),
@@ -168,7 +169,7 @@ pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
     Err(io::Error::other(format!("not everything was measured: {}", failures.join("; "))))
 }
 
-/// Measures what is wanted of a family of cases.
+/// Runs the selected cases of a family.
 type Measure = fn(&Run, &[Case], &mut Report) -> io::Result<()>;
 
 impl Run {

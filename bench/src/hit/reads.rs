@@ -1,13 +1,13 @@
 //! Reads of a file that is all in memory: uvfs's interface, `pread` of a tmpfs, and other caches.
 //!
 //! # Boundary
-//! Builds the resident file for each system once, then reads it in all ways that are wanted. The
-//! kernel's file is a memfd, which is a file of the kernel's own tmpfs and needs no mount.
+//! Builds the resident file for each system once, then reads it in all selected ways. The kernel's
+//! file is a memfd, which is a file of the kernel's own tmpfs and needs no mount.
 //!
 //! # Why
-//! Every word of a page is the page's number, so any wrong hit shows in the sum. Weakness: the pages of
-//! uvfs lie in huge pages where the kernel gives them, those of the tmpfs do not by default; a user
-//! gets the same.
+//! Every word of a page is the page's number, so any wrong hit shows in the sum. Weakness: the
+//! pages of uvfs are in huge pages where the kernel has some, those of the tmpfs are not by
+//! default; users get the same.
 
 use super::cases::{Case, PAGE, Sizes};
 use super::rivals::Kind;
@@ -82,7 +82,7 @@ impl Ours {
         pages.misses + pages.around
     }
 
-    /// Does `work`, which may miss nothing.
+    /// Runs `work`, which must not miss.
     fn hits_only<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let before = self.missed();
         let done = work()?;
@@ -108,7 +108,7 @@ fn kernel(bytes: u64) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Reads the whole file and looks at every page.
+/// Reads the whole file and checks every page.
 fn read_all(file: &impl Resident, bytes: u64) -> io::Result<()> {
     let mut chunk = vec![0; MIB];
     for offset in (0..bytes).step_by(MIB) {
@@ -121,7 +121,7 @@ fn read_all(file: &impl Resident, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures what is wanted of these cases.
+/// Runs the selected ones of these cases.
 pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     let own = |case: &&Case| {
         matches!(case, Case::ReadHot | Case::Read(_) | Case::ReadShort | Case::ReadLong)
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A page is missing, or another one is in its place.
+    /// A page is missing, or in the wrong place.
     struct Broken(OwnedFd);
 
     impl Resident for Broken {

@@ -1,4 +1,4 @@
-//! What the caches in `bench-compare hit` are asked: to hold entries, and to read them.
+//! Requests to the caches in `bench-compare hit`: to hold entries, and to read them.
 //!
 //! # Boundary
 //! Writes requests and reads answers; the lines are described in `bench-compare/src/hit.rs`.
@@ -11,7 +11,7 @@ use crate::rivals::{Rivals, odd};
 use std::path::Path;
 use uvfs_bench_workload::traces::Pattern;
 
-/// What a rival's entries are.
+/// The kind of a rival's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Words,
@@ -39,7 +39,7 @@ impl Rival {
     /// Starts `program`.
     ///
     /// # Errors
-    /// What is missing, and how to build it.
+    /// The missing part, and how to build it.
     pub(super) fn start(program: &Path) -> Result<Self, String> {
         Ok(Self { process: Rivals::start(program, "hit", 1)?, kind: Kind::Words })
     }
@@ -52,16 +52,16 @@ impl Rival {
     /// Has it hold `name` with `entries`.
     ///
     /// # Errors
-    /// What it says.
+    /// Its answer.
     pub(super) fn build(&mut self, name: &str, kind: Kind, entries: u64) -> Result<(), String> {
         self.kind = kind;
         self.process.ask(&format!("build{} {name} {entries}", kind.ending())).map(drop)
     }
 
-    /// Lets it read; seconds on the clock and of all threads' processors.
+    /// Has it read; returns seconds on the clock and of all threads' processors.
     ///
     /// # Errors
-    /// What it says.
+    /// Its answer.
     pub(super) fn run(
         &mut self,
         threads: usize,

@@ -1,13 +1,14 @@
-//! What a scan leaves of a hot set: a file of ten times the budget is read once, in small pieces.
+//! A scan's effect on a hot set: a file of ten times the budget is read once, in small pieces.
 //!
 //! # Boundary
-//! Shares of hits, no times: of the hot set alone, before the scan, while it goes on, and behind it. A
-//! read of the hot set hits if the store was not asked for it.
+//! Shares of hits, no times: of the hot set alone, before the scan, during it, and after it. A read
+//! of the hot set hits if the store got no request for it.
 //!
 //! # Why
 //! Programs read files in pieces smaller than a page, so a page that is read once is used several
-//! times in a row; a policy that counts those uses takes a scan for something popular. Weakness: one
-//! ratio of hot reads to scanned pieces, one to one; a hot set that is used less often fares worse.
+//! times in a row; a policy that counts those uses takes a scan for popular pages. Weakness: one
+//! ratio of hot reads to scanned pieces, one to one; a hot set that is used less often has fewer
+//! hits.
 
 use super::cases::{Case, PAGE};
 use super::store::{NumberedStore, number};
@@ -93,7 +94,7 @@ fn once(budget: u64) -> io::Result<Shares> {
     Ok(Shares { before, during, after })
 }
 
-/// Who reads the hot set, by its popularity.
+/// The reader of the hot set, by popularity.
 struct Hot {
     file: File,
     asked: Arc<[Counter]>,

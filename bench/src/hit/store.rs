@@ -1,12 +1,12 @@
 //! A store of files whose every page is full of its own number.
 //!
 //! # Boundary
-//! The [`Backend`] below uvfs here: read-only, by one file system alone, its data computed, so that all
-//! memory that grows belongs to the cache above it. Counts how often each file was asked for data.
+//! The [`Backend`] below uvfs here: read-only, by one file system alone, its data computed, so that
+//! all memory that grows belongs to the cache above it. Counts the data requests of each file.
 //!
 //! # Why
-//! A page of known content shows a wrong hit, and who counts what the store is asked counts misses.
-//! Weakness: it is faster than any real store, so nothing about misses may be timed over it.
+//! A page of known content shows a wrong hit, and the count of requests is the count of misses.
+//! Weakness: it is faster than any real store, so no misses may be timed over it.
 
 use super::cases::PAGE;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl Data for NumberedStore {
     }
 }
 
-/// What a file has from `offset` on: each eight bytes are the number of the page that they are in.
+/// The data of a file from `offset` on: each eight bytes are the number of their page.
 pub(super) fn fill(offset: u64, into: &mut [u8]) {
     let mut at = offset;
     let mut rest = into;

@@ -1,16 +1,16 @@
 //! Systems take turns, and the loop that is timed.
 //!
 //! # Boundary
-//! Reads by a closure; what it reads is the caller's. Checks every sum: a system that finds something
-//! else than what is there, or whose work the compiler took away, fails instead of winning.
+//! Reads by the caller's closure. Checks every sum: a system that reads wrong data, or whose work the compiler removed,
+//! fails instead of winning.
 //!
 //! # Concurrency
-//! As [`uvfs_bench_workload::team`]: each thread pinned, all begin together, from the first begin to the last end.
+//! See [`uvfs_bench_workload::team`]: each thread pinned, all begin together, from the first begin to the last end.
 //!
 //! # Why
-//! The loop is that of `bench-compare/src/hit.rs`, warm-up included, so that no side has the better one.
-//! All systems read equally often in a round: then all find the processor's caches in the same state.
-//! Weakness: a slow system's round lasts longer, and more of what others do falls into it.
+//! The loop is that of `bench-compare/src/hit.rs`, warm-up included, so that no side has the better one. All systems
+//! read equally often in a round: then all find the processor's caches in the same state. Weakness: a slow system's
+//! round lasts longer, and more disturbance of other programs falls into it.
 
 use super::Run;
 use super::rivals::Rival;
@@ -19,10 +19,10 @@ use crate::report::Unit;
 use uvfs_bench_workload::team::{Span, team};
 use uvfs_bench_workload::traces::{Pattern, Traces};
 
-/// What a thread copies to.
+/// The target of a thread's copies.
 pub(super) type Page = [u8; 4096];
 
-/// One who takes turns.
+/// A system that takes turns.
 pub(super) struct Contestant<'a> {
     pub(super) name: String,
     /// One round; thousands of operations, or MiB, a second.
@@ -58,7 +58,7 @@ fn thousands(operations: u64, threads: usize, seconds: f64) -> f64 {
     operations as f64 * threads as f64 / seconds.max(1e-9) / 1e3
 }
 
-/// Everybody reads once in each round; who fails drops out.
+/// Each system reads once in each round; a system that fails drops out.
 pub(super) fn take_turns(
     run: &Run,
     case: &str,
@@ -87,7 +87,7 @@ pub(super) fn take_turns(
     }
 }
 
-/// Seconds of a phase, by the clock that this run goes by.
+/// Seconds of a phase, by the clock of this run.
 pub(super) fn seconds(run: &Run, span: Span, threads: usize) -> f64 {
     match run.by_cpu {
         true => span.cpu.as_secs_f64() / threads as f64,
@@ -95,11 +95,11 @@ pub(super) fn seconds(run: &Run, span: Span, threads: usize) -> f64 {
     }
 }
 
-/// Each thread reads `operations` of its keys by `read`, which gets the number of the operation, the key
-/// and a buffer, and returns the key as it stands in what it read.
+/// Each thread reads `operations` of its keys by `read`, which gets the number of the operation, the key and a buffer,
+/// and returns the key found in the data.
 ///
 /// # Errors
-/// If that is not what should be there.
+/// If that is another key.
 pub(super) fn by_keys(
     run: &Run,
     traces: &Traces,
@@ -146,7 +146,7 @@ pub(super) mod tests {
     use std::path::PathBuf;
     use std::time::Instant;
 
-    /// A run with nobody else.
+    /// A run without other systems.
     pub(in super::super) fn alone() -> Run {
         Run {
             sizes: TINY,

@@ -1,12 +1,12 @@
 //! An image that is far larger than its mount's caches: whether the daemon stays within its size.
 //!
 //! # Boundary
-//! Makes the image once (6 GB of disk while it is made), mounts it with a small `--cache-size`, walks and reads all of it, and
-//! says what the daemon had resident at most.
+//! Makes the image once (6 GB of disk while it is made), mounts it with a small `--cache-size`, walks and reads all of
+//! it, and reports the daemon's largest resident size.
 //!
 //! # Why
-//! Beside the other cases and not among them: it takes minutes. Weakness: the files are small and one large one; nothing is
-//! asked at the same time.
+//! Apart from the other cases: it takes minutes. Weakness: the files are small and one large one; there are no
+//! concurrent requests.
 
 use super::mounts::{self, Mounted, System, Wanted};
 use super::{tar, timed, walk};
@@ -15,7 +15,7 @@ use crate::places::Places;
 use crate::report::{Report, Unit};
 use std::io;
 
-/// What the mount may have.
+/// The mount's limit.
 const CACHE_SIZE: &str = "32M";
 const CACHE_MIB: f64 = 32.0;
 
@@ -23,7 +23,7 @@ const CACHE_MIB: f64 = 32.0;
 pub(super) const FULL: (usize, u64) = (300_000, 2600 << 20);
 pub(super) const QUICK: (usize, u64) = (20_000, 64 << 20);
 
-/// Adds what was measured to `report`.
+/// Adds the figures to `report`.
 pub(super) fn measure(
     places: &Places,
     (files, bytes): (usize, u64),

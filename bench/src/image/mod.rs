@@ -1,18 +1,18 @@
 //! `uvfs-bench image`: a mounted disk image, against the kernel's ext4 on a loop device and against fuse2fs.
 //!
 //! # Boundary
-//! Which cases there are and what is printed. How an image is made and mounted is in [`mounts`]. Asserts no time.
+//! The cases and their output. [`mounts`] makes and mounts an image. Asserts no time.
 //!
 //! # What the figures mean
-//! *Cold* is a mount that nobody has used: each sample has its own. The image itself is in the host's page cache
-//! for all of them, so that the disk has no part in the figures. What has been asked for before on the same mount is *warm*.
-//! `metadata-cold` and `-warm` are in process, by one thread and by two ([`process`]); `large-…`, an image that is larger than
-//! its caches, is a run of its own ([`large`]). `random-4k` is read with O_DIRECT, past the caches in front of the mount.
+//! *Cold* is an unused mount: each sample has its own. The image itself is in the host's page cache for all of them, so
+//! that the disk has no part in the figures. A repeated access on the same mount is *warm*. `metadata-cold` and `-warm`
+//! are in process, by one thread and by two ([`process`]); `large-…`, an image that is larger than its caches, is a run
+//! of its own ([`large`]). `random-4k` is read with O_DIRECT, past the caches in front of the mount.
 //!
 //! # Why
-//! A system that cannot be mounted is left out aloud and the others go on; one that fails in a case drops out, and the
-//! exit status tells. Weakness: rows begin with a mount each, and a kernel that writes back what other processes
-//! left is seen in all of them; the spread says so.
+//! A system that cannot be mounted is left out with a note; one that fails in a case drops out, and the exit status
+//! shows it. Weakness: rows begin with a mount each, and all of them include the kernel's write-back for other
+//! processes; the spread shows that.
 
 mod large;
 mod mounts;
@@ -86,10 +86,10 @@ struct Bench {
     report: Report,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown systems, no way to mount, no image, and at the end: which systems failed.
+/// Unknown systems, no way to mount, no image, and at the end: the failed systems.
 pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
     let mut systems = chosen(&arguments.systems)?;
     crate::mount::check_machine()?;
@@ -178,7 +178,7 @@ fn run_large(arguments: &ImageArguments, places: &Places) -> io::Result<()> {
     aims::write("the program itself included", &[aim], &mut out)
 }
 
-/// What the issue of images wants, as far as one run can say.
+/// The aims of images, as far as one run can judge them.
 fn judge(report: &Report) -> Vec<Aim> {
     let ours = System::Uvfs.name();
     // How many times as good as `than`: of seconds, fewer are better.
@@ -227,7 +227,7 @@ fn chosen(names: &[String]) -> io::Result<Vec<System>> {
 }
 
 impl Bench {
-    /// One sample of what is measured without a mount, in turns with one thread and with two.
+    /// One sample of the measurements without a mount, in turns with one thread and with two.
     fn in_process(&mut self, counts: bool) -> io::Result<()> {
         let paths = mounts::paths(self.sizes.files);
         for threads in [1, 2] {
@@ -304,7 +304,7 @@ impl Bench {
     }
 }
 
-/// What `work` gave, and the seconds that it took.
+/// The result of `work`, and its time in seconds.
 fn timed<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, f64)> {
     let begin = Instant::now();
     Ok((work()?, begin.elapsed().as_secs_f64()))
@@ -325,7 +325,7 @@ fn walk(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Has tar(1) pack `folder`. Through a pipe: it reads nothing when it sees that /dev/null is written.
+/// Has tar(1) pack `folder`. Through a pipe: if tar writes to /dev/null, it reads nothing.
 fn tar(folder: &Path) -> io::Result<()> {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(folder).args(["-cf", "-", "."]).stdout(Stdio::piped());
@@ -339,7 +339,7 @@ fn tar(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// A buffer as direct reads want it.
+/// A buffer with the alignment of direct reads.
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(chosen(&["kernel".to_owned()]).unwrap(), [System::Kernel]);
     }
 
-    /// The whole of it, but for the mounts: a walk finds each file, tar packs them, pages are read within the file.
+    /// The whole of it, without the mounts: a walk finds each file, tar packs them, pages are read within the file.
     #[test]
     fn every_file_is_found_packed_and_read() {
         let folder = std::env::temp_dir().join(format!("uvfs-bench-image-{}", std::process::id()));

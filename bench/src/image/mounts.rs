@@ -1,8 +1,8 @@
-//! The image of a run, and what mounts it.
+//! The image of a run, and its mounts.
 //!
 //! # Boundary
-//! Makes the image once, from the tree that other benches unpack, with tar(1) and mke2fs(8); mounts it, read-only,
-//! and takes each mount away when it is dropped. A failure or a signal leaves that to [`cleanup`].
+//! Makes the image once, from the tree that other benches unpack, with tar(1) and mke2fs(8). Mounts it, read-only, and
+//! unmounts each mount when it is dropped; [`cleanup`] does so after a failure or a signal.
 
 use crate::client::Random;
 use crate::places::Places;
@@ -29,7 +29,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
-    /// The mount tool of the same build, with what it does by default.
+    /// The mount tool of the same build, with its defaults.
     Uvfs,
     /// ext4 on a loop device.
     Kernel,
@@ -62,7 +62,7 @@ impl System {
     }
 }
 
-/// What a mount is for.
+/// The purpose of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Only to be read.
@@ -80,7 +80,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `image`, for nobody to have used it.
+    /// Mounts `image`; the mount is unused.
     pub(super) fn start(
         system: System,
         places: &Places,

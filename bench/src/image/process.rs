@@ -1,12 +1,12 @@
-//! An image in this process, without a kernel in between: what a second thread adds.
+//! An image in this process, without a kernel in between: the gain of a second thread.
 //!
 //! # Boundary
-//! Opens the image as a store with caches of its own for each sample, and asks for the attributes of its files by path.
+//! Opens the image as a store with separate caches for each sample, and asks for the attributes of its files by path.
 //!
 //! # Why
-//! A mount's second client shares its cores with the daemon, so what the caches add with a thread is seen here alone. *Cold* is a
-//! store that nobody has asked: names, inodes and blocks come from the image, which is in the host's page cache. Each thread has
-//! directories of its own. Weakness: a virtual machine's two cores may be one core's threads.
+//! A mount's second client shares its cores with the daemon, so only this shows the caches' gain from a second thread.
+//! *Cold* is an unused store: names, inodes and blocks come from the image, which is in the host's page cache. Each
+//! thread has separate directories. Weakness: a virtual machine's two cores may be one core's threads.
 
 use crate::client::together;
 use std::io;

@@ -2,10 +2,11 @@
 //! fuse2fs.
 //!
 //! # What the figures mean
-//! Each system has its own barriers: the kernel and uvfs flush the host's file when a program waits for that, fuse2fs writes
-//! no journal and leaves more to a crash. `create` and `remove` are of one directory, `-ten` of ten, by one client or by two that have five each; in process each thread has
-//! one directory with as many files as one client has in all; `append-sync` is 4 KiB behind the
-//! end of an own file and fsync(2), by eight writers at once; `stream` ends with fsync(2).
+//! Each system has its own barriers. The kernel and uvfs flush the host's file when a program waits for that; fuse2fs
+//! writes no journal, so a crash loses more. `create` and `remove` are of one directory, `-ten` of ten, by one client
+//! or by two that have five each. In process each thread has one directory with as many files as one client has in all.
+//! `append-sync` is 4 KiB at the end of a thread's own file and fsync(2), by eight writers at once; `stream` ends with
+//! fsync(2).
 
 use super::mounts::{Mounted, Wanted, make_empty};
 use super::{Bench, IN_PROCESS, MIB, System, timed};
@@ -34,7 +35,7 @@ impl Bench {
     /// One sample of every case.
     pub(super) fn measure_writing(&mut self, system: System, counts: bool) -> io::Result<()> {
         let mut samples = Vec::new();
-        // Room for the large file twice, and for what comes with small ones.
+        // Room for the large file twice, and for the small ones.
         make_empty(&self.image, 2 * self.sizes.large_bytes + (512 << 20))?;
         let mounted = Mounted::start(system, &self.places, &self.image, Wanted::Writing)?;
         let folder = mounted.root().join("folder");
@@ -98,7 +99,7 @@ struct Names {
 }
 
 impl Names {
-    /// Does `work` with each file, which is told by directory and name; thousands a second.
+    /// Runs `work` with the directory and name of each file; returns thousands a second.
     fn each(&self, work: impl Fn(usize, &str) -> io::Result<()> + Sync) -> io::Result<f64> {
         let taken = together(self.clients, |client| {
             let mut own = (client..self.directories).step_by(self.clients);
@@ -113,8 +114,8 @@ impl Names {
 }
 
 impl Bench {
-    /// One sample of what is measured without a mount: files made and removed by one thread in a directory, and by two in one
-    /// each.
+    /// One sample of the measurements without a mount: files made and removed by one thread in a directory, and by two
+    /// in one each.
     pub(super) fn write_in_process(&mut self, counts: bool) -> io::Result<()> {
         for threads in [1, 2] {
             make_empty(&self.image, 512 << 20)?;
@@ -149,7 +150,7 @@ impl Bench {
     }
 }
 
-/// What is wanted of writing, as far as one run can say.
+/// The aims of writing, as far as one run can judge them.
 pub(super) fn judge(report: &Report) -> Vec<Aim> {
     const SMALL: [(&str, usize); 4] =
         [("create", 1), ("remove", 1), ("create-ten", 1), ("remove-ten", 1)];
@@ -193,7 +194,7 @@ pub(super) fn judge(report: &Report) -> Vec<Aim> {
     ]
 }
 
-/// What dbench says of `folder`; `None` where it is not installed.
+/// The result of dbench in `folder`; `None` if it is not installed.
 fn dbench(folder: &Path) -> io::Result<Option<f64>> {
     let mut run = Command::new("dbench");
     run.arg("-D").arg(folder).args(["-t", &DBENCH_SECONDS.to_string(), &CLIENTS.to_string()]);

@@ -1,7 +1,7 @@
-//! The daemon that is measured.
+//! The measured daemon.
 //!
 //! # Boundary
-//! Starts it with a size or in a control group, asks what it was granted, tells it to drop and to take a size.
+//! Starts it with a size or in a control group, reads its limit, and requests drops and size changes.
 
 use super::sampler;
 use super::{Bound, Mounted};
@@ -52,7 +52,7 @@ impl Daemon {
         if let Some(page_cache) = &mounted.page_cache {
             command.args(["--page-cache", page_cache]);
         }
-        // What is known is believed: the phases are about memory, and not about how often the store is asked.
+        // Long lifetimes: the phases are about memory, not about the number of requests to the store.
         command.args(["--attr-timeout", "600s", "--entry-timeout", "600s"]);
         command.args(["--negative-timeout", "600s"]);
         if let Some(size) = size {
@@ -75,8 +75,8 @@ impl Daemon {
         sampler::now(self.pid()).0 > 0
     }
 
-    /// What it was granted, by its own account. A mount is there a moment before its control socket, and on a busy
-    /// machine that moment is long.
+    /// The limit in its own report. A mount exists a moment before its control socket, and on a busy machine that
+    /// moment is long.
     pub(super) fn bound(&self) -> io::Result<Bound> {
         let deadline = Instant::now() + SOCKET_WAIT;
         loop {

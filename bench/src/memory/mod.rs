@@ -1,19 +1,18 @@
-//! `uvfs-bench memory`: what the daemon has in memory while everything that takes memory is asked of it, against
-//! the size that it was given.
+//! `uvfs-bench memory`: the daemon's resident memory under every load that takes memory, against its size.
 //!
 //! # Boundary
-//! Which sizes, which phases, what is printed. What clients do is in [`phases`], the daemon in [`daemon`], how it
-//! is measured in [`sampler`]. Asserts nothing; it fails where something could not be measured.
+//! Sizes, phases, output. [`phases`] has the clients, [`daemon`] the daemon, [`sampler`] the measurement. Asserts
+//! nothing; it fails if a measurement was impossible.
 //!
 //! # What the figures mean
-//! A size bounds the process. The *fixed part* is what the program needs before it has cached anything, and the
-//! buffers of its readers, as `uvfs stat` tells it (`fixed bytes`). A phase's figure is its peak beyond the
-//! fixed part, in percent of the size; the bar is 110. `left` is what there is a second after the phase.
+//! A size limits the process. The *fixed part* is the program's memory before it has cached anything, and the buffers
+//! of its readers, from `uvfs stat` (`fixed bytes`). A phase's figure is its peak beyond the fixed part, in percent of
+//! the size; the aim is 110. `left` is the figure a second after the phase.
 //!
 //! # Why
-//! All phases of one run are asked of one mount, in one order: what one of them leaves behind is the next one's
-//! beginning, as for a daemon that lives for weeks. Once more without a size, in a control group of 32 MiB:
-//! there the kernel counts, and it kills. Weakness: what comes and goes between two looks is not seen.
+//! All phases of one run use one mount, in one order: each phase begins in the state that the last one left, like in a
+//! daemon that runs for weeks. There is one more run without a size, in a control group of 32 MiB: there the kernel
+//! counts, and it kills. Weakness: memory that is allocated and freed between two samples is missed.
 
 mod daemon;
 mod phases;
@@ -33,7 +32,7 @@ use std::time::Duration;
 
 /// Peaks beyond the fixed part are to stay below so many percent of the size.
 const BAR_PERCENT: f64 = 110.0;
-/// What a daemon without a size is bounded by.
+/// The limit of a daemon without a size.
 const GROUP_BYTES: u64 = 32 << 20;
 const MIB: f64 = (1 << 20) as f64;
 const SYSTEM: &str = "uvfs";
@@ -113,7 +112,7 @@ struct Bench {
     failures: Vec<String>,
 }
 
-/// What is mounted, and how.
+/// The source of a mount, and its options.
 #[derive(Debug, Clone)]
 struct Mounted {
     source: OsString,
@@ -122,7 +121,7 @@ struct Mounted {
     is_shared: bool,
 }
 
-/// What one phase took of one mount.
+/// The figures of one phase of one mount.
 struct Row {
     label: String,
     phase: &'static str,
@@ -130,7 +129,7 @@ struct Row {
     sampled: Sampled,
 }
 
-/// What a mount may have.
+/// The limit of a mount.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     size_bytes: u64,
@@ -144,10 +143,10 @@ impl Bound {
     }
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown names, no way to mount, and at the end: what could not be measured.
+/// Unknown names, no way to mount, and at the end: the measurements that failed.
 pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     let phases = chosen(&arguments.phases)?;
     crate::mount::check_machine()?;
@@ -174,7 +173,7 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
         }
     };
     if mounted.is_shared {
-        // By a mount without a size: it is not what is measured.
+        // Through a mount without a size, which is not measured.
         let daemon = Daemon::start(&places, &mounted, "memory-fill", None, None)?;
         phases::fill_mount(&daemon.root(), &sizes)?;
     }
@@ -198,7 +197,7 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     }
     for size in asked {
         for at in 0..bench.runs {
-            // What was measured before is told, too.
+            // Figures measured before are printed, too.
             if let Err(error) = bench.measure(size, at) {
                 bench.failures.push(format!("{}: {error}", label_of(size)));
             }
@@ -226,7 +225,7 @@ pub(crate) fn tree(inputs: &Path, files: usize) -> io::Result<PathBuf> {
     phases::source(inputs, &Sizes { files, ..FULL })
 }
 
-/// What a daemon of `size` is called, or the one that has none and lives in a group.
+/// The label of a daemon of `size`, or of the one without a size in a group.
 fn label_of(size: Option<&str>) -> String {
     size.map_or_else(|| format!("group-{}M", GROUP_BYTES >> 20), str::to_owned)
 }
@@ -293,7 +292,7 @@ impl Bench {
             }
         }
         self.sample(&label, "survived", Unit::Share, f64::from(u8::from(alive)));
-        // The group goes when nobody is in it.
+        // The group can be removed when it is empty.
         drop(daemon);
         drop(group);
         Ok(())

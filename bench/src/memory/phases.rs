@@ -1,8 +1,8 @@
-//! What is asked of the daemon: the phases, and the tree that they are asked of.
+//! Loads of the daemon: the phases, and the tree that they use.
 //!
 //! # Boundary
-//! The calls that `find`, `ls -lR` and readers make, made by this process, so that other versions of those
-//! programs measure the same.
+//! The calls of `find`, `ls -lR` and readers, made by this process, so that other versions of those programs measure
+//! the same.
 
 use super::daemon::Daemon;
 use crate::context;
@@ -26,7 +26,7 @@ const MAKERS: usize = 2;
 /// The file that is read beyond the size; it is sparse.
 const DATA: &str = "data";
 const DATA_BYTES: u64 = 512 << 20;
-/// What one read asks for.
+/// The size of one read.
 const PIECE: usize = 1 << 20;
 /// Descriptors that this process needs besides.
 const SPARE: u64 = 100;
@@ -41,11 +41,11 @@ pub(super) struct Sizes {
     pub(super) data_times: u64,
     /// For how long files are made and removed.
     pub(super) make_for: Duration,
-    /// Time for what the daemon does after the last call.
+    /// Time for the daemon's work after the last call.
     pub(super) after: Duration,
 }
 
-/// Who asks.
+/// The client of a phase.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) root: PathBuf,
@@ -82,7 +82,7 @@ pub(super) fn source(inputs: &Path, sizes: &Sizes) -> io::Result<PathBuf> {
     if tree.exists() {
         return Ok(tree);
     }
-    // Under a name of its own until it is whole: a run may be killed.
+    // Under a temporary name until it is complete: a run may be killed.
     let draft = inputs.join(format!("memory-{}.{}", sizes.files, std::process::id()));
     fill(&draft, sizes)?;
     fs::rename(&draft, &tree).map_err(context(tree.display()))?;
@@ -169,7 +169,7 @@ impl Client {
     /// Many files open at once, each of them read.
     fn open(&self) -> io::Result<()> {
         let open = self.opened(self.sizes.open)?;
-        // Some things the daemon does only when nobody asks.
+        // Some work of the daemon is done only while it is idle.
         thread::sleep(self.sizes.after);
         drop(open);
         Ok(())
@@ -260,7 +260,7 @@ impl Client {
     }
 }
 
-/// Waits for `clients`; the first error that one of them met.
+/// Waits for `clients`; returns the first error of one of them.
 fn joined<'s>(
     clients: impl IntoIterator<Item = thread::ScopedJoinHandle<'s, io::Result<()>>>,
 ) -> io::Result<()> {

@@ -1,15 +1,15 @@
-//! How much memory a process has, looked at every 50 ms.
+//! The memory of a process, sampled every 50 ms.
 //!
 //! # Boundary
-//! proc_pid_status(5) of one process: what is resident, and how much of it is anonymous, which is what a control
-//! group counts for sure.
+//! proc_pid_status(5) of one process: its resident memory, and the anonymous part of it, which a control group always
+//! counts.
 //!
 //! # Concurrency
-//! A thread of its own, from start to end of a phase; it ends when its channel does.
+//! A separate thread, from start to end of a phase; it ends when its channel does.
 //!
 //! # Why
-//! `VmHWM` would show a peak of a microsecond, but of the program's whole life, and resetting it takes a write to
-//! `clear_refs`, which changes what is measured. Weakness: what comes and goes within 50 ms.
+//! `VmHWM` would show a peak of a microsecond, but of the program's whole life. To reset it takes a write to
+//! `clear_refs`, which changes the measured state. Weakness: memory that is allocated and freed within 50 ms is missed.
 
 use crate::context;
 use std::fs;
@@ -20,20 +20,20 @@ use std::time::Duration;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What was seen of one phase.
+/// The samples of one phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sampled {
     /// The most that was resident.
     pub(super) resident_bytes: u64,
     /// The most of it that no file backs.
     pub(super) anonymous_bytes: u64,
-    /// What was resident when it was looked at last.
+    /// The resident memory of the last sample.
     pub(super) left_bytes: u64,
     /// How often it was looked at.
     pub(super) looks: u64,
 }
 
-/// Looks at a process until it is told to end.
+/// Samples a process until it is dropped or ended.
 #[derive(Debug)]
 pub(super) struct Sampler {
     end: Sender<()>,
@@ -41,7 +41,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to look at process `pid`.
+    /// Starts to sample process `pid`.
     pub(super) fn start(pid: u32) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
         let look = move || {
@@ -58,7 +58,7 @@ impl Sampler {
         Ok(Self { end, thread: thread.map_err(context("a thread"))? })
     }
 
-    /// What was seen.
+    /// The samples.
     pub(super) fn end(self) -> io::Result<Sampled> {
         drop(self.end);
         self.thread.join().map_err(|_| io::Error::other("the thread that measures panicked"))
@@ -67,7 +67,7 @@ impl Sampler {
 
 impl Sampled {
     fn add(&mut self, (resident, anonymous): (u64, u64)) {
-        // A process that has ended has nothing; what it had last stands.
+        // A process that has ended has none; its last sample stays.
         if resident > 0 {
             self.left_bytes = resident;
         }

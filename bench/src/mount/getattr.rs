@@ -1,13 +1,13 @@
-//! One GETATTR after the other on an open file: what a round trip costs.
+//! One GETATTR after the other on an open file: the cost of a round trip.
 //!
 //! `getattr-cpu` is the server's CPU time per request, its part of the kernel's work included;
-//! `getattr-total-cpu` adds the client's; `getattr-rate` is what one client sees.
+//! `getattr-total-cpu` adds the client's; `getattr-rate` is the rate of one client.
 //! `getattr-one-core-cpu` is the first of these with client and server confined to one core.
 //!
 //! # Why
-//! A server whose threads sleep and wake on another core than the client pays for waking that core,
-//! which in a virtual machine is several times the work itself. Where the scheduler puts it is luck,
-//! and so the figures of the free run have two modes. On one core nothing is left but the work.
+//! A server whose threads sleep and wake on another core than the client pays for waking that core.
+//! In a virtual machine that is several times the work itself. The scheduler's choice of a core
+//! varies, so the figures of the free run have two modes. On one core only the work is left.
 
 use super::{Bench, Round};
 use crate::client;
@@ -41,7 +41,7 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> io::Result<()> {
         fs::write(one.root().join(FILE), "")?;
     }
     let core = cpu::first_core()?;
-    // Short samples and many: each system meets the scheduler's moods as often as the others.
+    // Short samples and many: the scheduler's choices affect each system equally often.
     bench.take_turns(CASE, &mut running, bench.runs.saturating_mul(3), |one, round| {
         let system = one.system().name();
         let free = sample(one, bench.sizes.getattrs, None)?;

@@ -1,12 +1,11 @@
-//! `ls -la` of one large directory: its names, and of each the attributes, the label and the access
-//! control list.
+//! `ls -la` of one large directory: its names, and for each the attributes, the label and the access control list.
 //!
-//! `ls-100k` is the first listing after mounting; `ls-100k-again` the same once more. The number in the
-//! name is the number of files. The same names with `-cpu` are the CPU time of the client and of the
-//! server together. The calls are those of GNU `ls -la` (`lstat`, and `lgetxattr` of `security.selinux` and
-//! `system.posix_acl_access`), made by this process, so that another `ls` measures the same.
+//! `ls-100k` is the first listing after mounting; `ls-100k-again` the second. The number in the name is the number of
+//! files. The same names with `-cpu` are the CPU time of the client and of the server together. The calls are those of
+//! GNU `ls -la` (`lstat`, and `lgetxattr` of `security.selinux` and `system.posix_acl_access`), made by this process,
+//! so that another `ls` measures the same.
 //!
-//! The directory lies in a tmpfs of its own, as the trees do ([`super::tree`]).
+//! The directory is in a tmpfs of its own, like the trees ([`super::tree`]).
 
 use super::tree::Tmpfs;
 use super::{Bench, Round};
@@ -21,7 +20,7 @@ use std::io;
 use std::path::Path;
 
 const SYSTEMS: [System; 4] = [System::Host, System::Uvfs, System::UvfsUncached, System::Bindfs];
-/// What `ls -la` asks of each file besides its attributes.
+/// The extended attributes that `ls -la` reads of each file.
 const ASKED: [&str; 2] = ["security.selinux", "system.posix_acl_access"];
 
 /// Measures both listings.
@@ -69,7 +68,7 @@ fn list(bench: &Bench, one: &Running) -> io::Result<Reading> {
     }
 }
 
-/// Does what `ls -la` does in `directory`; how many files there are.
+/// The calls of `ls -la` in `directory`; returns the number of files.
 fn list_long(directory: &Path) -> io::Result<usize> {
     let (mut seen, mut value) = (0, [0; 256]);
     for entry in fs::read_dir(directory)? {

@@ -1,10 +1,10 @@
-//! Names nobody has looked up before, all in one directory, by one client and by two.
+//! Names without an earlier lookup, all in one directory, by one client and by two.
 //!
-//! `lookup-fresh-N` is the rate with N clients, `lookup-fresh-N-cpu` the server's CPU time per
-//! name, `lookup-fresh-1-one-core-cpu` the same with client and server confined to one core (see
-//! [`super::getattr`] for why). Fresh means: neither the kernel nor the server has the name. Servers over the host's
-//! directory are mounted anew for each sample; `memory:` would lose its files by that, so only the
-//! kernel's caches of the mount are dropped, and its own are always warm.
+//! `lookup-fresh-N` is the rate with N clients, `lookup-fresh-N-cpu` the server's CPU time per name,
+//! `lookup-fresh-1-one-core-cpu` the same with client and server confined to one core ([`super::getattr`] has the
+//! reason). Fresh means: neither the kernel nor the server has cached the name. Servers over the host's directory are
+//! mounted anew for each sample; `memory:` would lose its files by that, so only the kernel's caches of the mount are
+//! dropped, and its own are always warm.
 
 use super::{Bench, Round};
 use crate::client;

@@ -1,11 +1,11 @@
 //! `uvfs-bench mount`: the mount tool through the kernel, against the host and other FUSE servers.
 //!
 //! # Boundary
-//! Which cases there are, how large, how often; each case is a file of its own. Asserts no time.
+//! The cases, their sizes and their repetitions; each case is a file of its own. Asserts no time.
 //!
 //! # Why
-//! A case that fails for one system is said aloud and the others go on: a rival's crash should not
-//! cost the whole run. The exit status tells.
+//! A case that fails for one system is reported and the others continue: a rival's crash should not
+//! stop the whole run. The exit status shows it.
 
 mod getattr;
 mod list;
@@ -73,7 +73,7 @@ const QUICK_GROUP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A group of cases that share a preparation.
 struct Group {
-    /// What a case's name begins with.
+    /// The prefixes of a case's names.
     prefixes: &'static [&'static str],
     /// Systems that the tables divide by, first come first served.
     references: &'static [&'static str],
@@ -109,15 +109,15 @@ struct Bench {
     group_limit: Option<Duration>,
     /// Empty for all.
     systems: Vec<String>,
-    /// What was said about systems that are left out.
+    /// The notes about systems that are left out.
     left_out: RefCell<BTreeSet<String>>,
     failures: RefCell<Vec<String>>,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown names, no way to mount, and at the end: which systems failed in which cases.
+/// Unknown names, no way to mount, and at the end: the systems that failed, by case.
 pub(crate) fn run(arguments: &MountArguments) -> io::Result<()> {
     let groups = chosen_groups(&arguments.cases)?;
     check_systems(&arguments.systems)?;
@@ -203,12 +203,12 @@ pub(crate) fn check_machine() -> io::Result<()> {
 }
 
 impl Bench {
-    /// Starts those of `systems` that are wanted and exist, over `backing`. Others are said aloud.
+    /// Starts the selected and installed ones of `systems` over `backing`, and reports the others.
     fn start_all(&self, systems: &[System], backing: &Path, tag: &str) -> Vec<Running> {
         systems.iter().filter_map(|&system| self.start(system, backing, tag)).collect()
     }
 
-    /// Starts `system` over `backing` if it is wanted and exists; says aloud if not.
+    /// Starts `system` over `backing` if it is selected and installed; reports it if not.
     fn start(&self, system: System, backing: &Path, tag: &str) -> Option<Running> {
         let name = system.name();
         if !self.systems.is_empty() && !self.systems.iter().any(|wanted| wanted == name) {
@@ -245,8 +245,8 @@ impl Bench {
         }
     }
 
-    /// Takes `round` samples of each system in turn, `runs` times; the first round only warms up.
-    /// Who fails drops out.
+    /// Takes `round` samples of each system in turn, `runs` times; the first round only warms up. A
+    /// system that fails drops out.
     fn take_turns(
         &self,
         case: &str,

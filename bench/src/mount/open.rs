@@ -1,8 +1,8 @@
 //! Opening and closing files whose names are known.
 //!
 //! `open-close` is the rate of one client that opens and closes each of many files once; `open-same` that of opening
-//! and closing one file again and again; `open-held` that of opening many and only then closing them, which costs
-//! what an open file costs beside many others.
+//! and closing one file again and again. `open-held` is that of opening many and only then closing them: it has the
+//! cost of an open file beside many others.
 
 use super::{Bench, Round};
 use crate::context;

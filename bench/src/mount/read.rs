@@ -51,7 +51,7 @@ pub(super) fn random(bench: &Bench, report: &mut Report) -> io::Result<()> {
     let (reads, pages) = (bench.sizes.random_reads, bench.sizes.file_bytes / 4096);
     with_file(bench, "read-4k-random", |one, round| {
         let file = File::open(one.root().join(FILE))?;
-        // Opening may have made the kernel forget what it had of the file.
+        // The open may have made the kernel drop its pages of the file.
         client::read_through(&one.root().join(FILE), &mut vec![0; 1 << 20])?;
         let (mut random, mut buffer) = (Random(1), [0; 4096]);
         let meter = Meter::start(one.pid())?;

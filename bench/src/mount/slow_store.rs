@@ -1,5 +1,5 @@
-//! Hits while misses are stuck: what one client sees while eight others wait for a store that does
-//! not answer.
+//! Hits while misses are stuck: the view of one client while eight others wait for a store that
+//! does not answer.
 //!
 //! The store is the bare server with lookups that take long; the systems are mounted over it. One
 //! client asks for the attributes of an open file, again and again, for a fixed time.
@@ -24,7 +24,7 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> io::Result<()> {
     let store = Running::start_stuck(&bench.places, stuck)?;
     let mut running = bench.start_all(&SYSTEMS, store.root(), "slow-store");
     let mut sample_number = 0;
-    // A round takes as long as the store is stuck, for each system; three tell enough.
+    // A round takes as long as the store is stuck, for each system; three are enough.
     let runs = bench.runs.min(3);
     bench.take_turns("slow-store", &mut running, runs, |one, round| {
         sample_number += 1;
@@ -52,7 +52,7 @@ fn hits(one: &Running, time: Duration) -> io::Result<f64> {
     Ok(count as f64 / begin.elapsed().as_secs_f64() / 1e3)
 }
 
-/// What `during` returns while clients are stuck in lookups of names nobody has asked for before.
+/// The result of `during` while clients are stuck in lookups of fresh names.
 fn while_stuck<T>(
     one: &Running,
     sample_number: u64,

@@ -1,16 +1,16 @@
 //! Unpacking a tree of small files, and finding files in it.
 //!
 //! `untar-50k` is `tar -x` into an empty directory; `find-50k` is `find . -type f -size +0` after
-//! the file system was mounted anew (the host's own caches stay warm, in its favour); `find-50k-warm`
-//! is the same once more. The number in the name is the number of files. The same names with `-cpu`
-//! are the CPU time of `tar` or `find` and of the server together.
+//! the file system was mounted anew (the host's own caches stay warm, in its favour);
+//! `find-50k-warm` is the second run. The number in the name is the number of files. The same names
+//! with `-cpu` are the CPU time of `tar` or `find` and of the server together.
 //!
-//! The directory behind all of them lies in a tmpfs of its own. On ext4 the inodes that anybody freed
-//! in the last minutes are avoided, and the search for others can be nine tenths of all CPU time. So
-//! `host` is the fastest host there is, and everybody's ratio to it the worst there is.
+//! The directory behind all of them is in a tmpfs of its own. ext4 avoids inodes that were freed in
+//! the last minutes, and the search for others can be nine tenths of all CPU time. So `host` is the
+//! fastest possible host, and every system's ratio to it the worst possible one.
 //!
-//! `memory:` would lose the tree by mounting anew, so there only the kernel's caches of the mount are
-//! dropped.
+//! `memory:` would lose the tree by mounting anew, so there only the kernel's caches of the mount
+//! are dropped.
 
 use super::{Bench, Round};
 use crate::cpu::{self, Meter, Reading};
@@ -146,7 +146,7 @@ fn find(bench: &Bench, one: &Running, tree: &Tree) -> io::Result<Reading> {
     Ok(taken)
 }
 
-/// Runs `command` to its end; what it and `server` took, and its output.
+/// Runs `command` to its end; returns its time, the server's, and its output.
 fn timed(
     bench: &Bench,
     command: &mut Command,
@@ -175,7 +175,7 @@ fn timed(
     Err(io::Error::other(format!("{program}: {status}: {said}")))
 }
 
-/// Where complaints begin; the last line only says that there were some.
+/// The first error message; the last line only reports that there were some.
 fn first_line(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines().next().unwrap_or("it said nothing").to_owned()

@@ -1,13 +1,13 @@
 //! Writing one large new file in pieces of 1 MiB, and making it durable.
 //!
-//! `write-1m` ends when the last write returned, `write-1m-fdatasync` when `fdatasync` returned. The
-//! second is mostly the disk, and as noisy. `write-1m-cpu` is the CPU time of client and server for
-//! both.
+//! `write-1m` ends when the last write returned, `write-1m-fdatasync` when `fdatasync` returned.
+//! The second is mostly the disk, and as noisy. `write-1m-cpu` is the CPU time of client and server
+//! for both.
 //!
 //! # Why
-//! Each sample writes the file twice and counts the second time. Memory that was freed seconds ago has
-//! gone back to the hypervisor of a virtual machine, and getting it again costs ten times the
-//! copying; whoever followed the slowest system would pay for that.
+//! Each sample writes the file twice and counts the second time. Memory that was freed seconds ago
+//! has returned to the hypervisor of a virtual machine, and to get it again costs ten times the
+//! copying; the system after the slowest one would pay for that.
 
 use super::{Bench, Round};
 use crate::client::{self, Written};

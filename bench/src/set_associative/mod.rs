@@ -2,13 +2,13 @@
 //! MP") under one lock, under locks of queues and of the free list, and in rows, with ours as the rows.
 //!
 //! # Boundary
-//! Which runs there are, and the tables. The caches and what threads do with them are `uvfs_bench_rows`'.
+//! The runs and the tables. `uvfs_bench_rows` has the caches and the threads' work.
 //!
 //! # Why
-//! The paper's figure is the share of acquisitions that found the lock held: 10 to 15 % before, less than 0.1 %
-//! after, on five processors. It is a count, which the lock meter takes. What rows lose for it is hits, which are
-//! counted on the traces of `evict`, beside a list of everything. On more cores than there are it is
-//! `uvfs-bench-papers contention --case rows`, on simulated ones. Weakness: the work between two accesses is ours to choose.
+//! The paper's figure is the share of acquisitions that found the lock held: 10 to 15 % before, less than 0.1 % after,
+//! on five processors. It is a count of the lock meter. Rows lose some hits for it, which are counted on the traces of
+//! `evict`, beside a list of everything. For more cores than this machine has, `uvfs-bench-papers contention --case
+//! rows` simulates them. Weakness: the work between two accesses is our choice.
 
 use crate::aims::{self, Aim, Wish};
 use crate::evict::{self, Sizes};
@@ -23,13 +23,13 @@ use uvfs_bench_rows::caches::{self, Kind, Locking, Ways};
 use uvfs_bench_rows::load;
 use uvfs_concurrent::lock::meter;
 
-/// What can be asked for, in this order.
+/// The cases, in this order.
 const CASES: [&str; 2] = ["hits", "contended"];
 /// The paper's five, and around it, as far as the machine has them.
 const CORES: [usize; 5] = [1, 2, 5, 16, 64];
 /// Words of work between two accesses; see the module.
 const WORK: usize = 1000;
-/// The paper's word for what was reached.
+/// The paper's figure.
 const CONTENDED_AIM: f64 = 0.1;
 /// Points that rows may lose against a list of everything.
 const HITS_AIM: f64 = 1.0;
@@ -76,10 +76,10 @@ const LAYOUT: Layout<'static> = Layout {
     notes: &[],
 };
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// At the end: which cases failed.
+/// At the end: the failed cases.
 pub(crate) fn run(arguments: &SetAssociativeArguments) -> io::Result<()> {
     cleanup::on_signals()?;
     if !arguments.json {
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Every way keeps what fits, whoever looks, and evicts what was used longest ago.
+    /// Every way keeps a working set that fits, for any threads, and evicts the least recently used element.
     #[test]
     fn all_ways_are_caches() {
         for (kind, locking) in each() {

@@ -85,7 +85,7 @@ pub(super) fn judge(figures: &Report, sizes: Sizes) -> Vec<Aim> {
     ]
 }
 
-/// What the aims look at.
+/// The figures of the aims.
 struct View<'a> {
     figures: &'a Report,
     sizes: Sizes,
@@ -122,7 +122,7 @@ impl View<'_> {
         ratios.collect()
     }
 
-    /// What two threads do as a multiple of one, for both ways to walk.
+    /// The rate of two threads as a multiple of one's, for both ways to walk.
     fn doubled(&self, cases: &[String], of: impl Fn(f64, f64) -> f64) -> Vec<(String, f64)> {
         let rows = cases.iter().flat_map(|case| [UVFS, UVFS_WHOLE].map(|system| (case, system)));
         let ratio = |(case, system): (&String, &str)| {

@@ -1,13 +1,13 @@
 //! Memory of a cached name with its inode.
 //!
 //! # Boundary
-//! Fills a cache in a fresh process and divides what that process grew by through the names. For the
-//! kernel: what the slabs of the whole machine grew by while a tmpfs was filled.
+//! Fills a cache in a fresh process and divides the growth of that process by the number of names.
+//! For the kernel: the growth of the whole machine's slabs while a tmpfs was filled.
 //!
 //! # Why
-//! A fresh process, because memory that earlier cases gave back would be filled first and not be seen.
-//! The store below uvfs keeps nothing. What the rivals hold is less than a name with its inode: no
-//! lock, no list, no lifetime; they stand here for scale.
+//! A fresh process, because memory freed by earlier cases would be filled first and not be seen.
+//! The store below uvfs keeps nothing. The rivals hold less than a name with its inode: no lock, no
+//! list, no lifetime; they are here for scale.
 
 use super::Run;
 use super::cases::{CURVE_DEPTH, Shape};
@@ -65,7 +65,7 @@ fn of_uvfs(names: u64) -> io::Result<u64> {
     text.trim().parse().map_err(|_| odd())
 }
 
-/// What a fresh process runs: fills the caches with `names` names, and says by how much it grew.
+/// The work of a fresh process: fills the caches with `names` names, and prints its growth.
 ///
 /// # Errors
 /// If the caches did not keep all of them.

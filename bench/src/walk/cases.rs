@@ -1,12 +1,12 @@
-//! Names of cases: which there are, which are asked for, which are measured by default.
+//! Names of cases: all, the selected ones, and the defaults.
 //!
 //! # Boundary
 //! Words and numbers; measures nothing.
 //!
 //! # Why
 //! Trees form a grid of four depths and four sizes, of which a run takes two lines through the
-//! middle: all depths at 100,000 names, all sizes at depth 6. The rest of the grid is measured when
-//! it is asked for by name, since each tree has to be built for every system.
+//! middle: all depths at 100,000 names, all sizes at depth 6. The rest of the grid is measured only
+//! when selected by name, since each tree has to be built for every system.
 
 use uvfs_bench_workload::paths::Pattern;
 
@@ -80,7 +80,7 @@ pub(super) const TINY: Sizes = Sizes {
     changes: 50,
 };
 
-/// What is asked for.
+/// The selected cases.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// Empty for the default.
@@ -89,10 +89,10 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What `patterns` ask for.
+    /// The cases that match `patterns`.
     ///
     /// # Errors
-    /// Names the first that matches no case, with those that there are.
+    /// Names the first that matches no case, with the existing ones.
     pub(super) fn new(patterns: &[String], sizes: Sizes) -> Result<Self, String> {
         let wanted = Self { patterns: patterns.to_vec(), sizes };
         let all = wanted.all();
@@ -178,8 +178,8 @@ pub(super) fn words(prefix: &str, endings: &[&str]) -> Vec<String> {
     endings.iter().map(|ending| format!("{prefix}{ending}")).collect()
 }
 
-/// Whether `pattern` means `case`: it does if it is the case or the beginning of it up to a `-`, where
-/// `*` stands for anything and `?` for any one character.
+/// Whether `pattern` matches `case`: the whole of it, or its beginning up to a `-`. `*` matches any
+/// characters and `?` any one character.
 pub(super) fn matches(pattern: &str, case: &str) -> bool {
     let ends = case.match_indices('-').map(|(at, _)| at).chain([case.len()]);
     ends.into_iter().any(|end| glob(pattern.as_bytes(), &case.as_bytes()[..end]))

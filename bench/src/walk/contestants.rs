@@ -1,11 +1,11 @@
-//! Those who walk: uvfs in this process, the kernel's tmpfs, and the rivals' process.
+//! The walking systems: uvfs in this process, the kernel's tmpfs, and the rivals' process.
 //!
 //! # Boundary
-//! Builds a tree for each and lets it walk a round. Knows no case and no report.
+//! Builds a tree for each and has it walk a round. Knows no case and no report.
 //!
 //! # Why
 //! One [`Contestant`] is one way to walk. uvfs by components and uvfs by whole paths differ in one
-//! setting, so they are two file systems: with memos at hand, nobody would walk by components.
+//! setting, so they are two file systems: with memos, no walk would go by components.
 
 use super::place::Tmpfs;
 use super::store::ComputedStore;
@@ -52,7 +52,7 @@ impl Course {
         self.paths.each_ref().map(Paths::track)
     }
 
-    /// What a rival that was built from the same files says of its own.
+    /// The digest of a rival that was built from the same files.
     pub(super) fn digest(&self) -> u64 {
         self.paths.iter().fold(0, |sum: u64, paths| sum.wrapping_add(paths.digest()))
     }
@@ -100,19 +100,19 @@ impl Contestant for Remote {
     }
 }
 
-/// Who walks uvfs: not root and not the owner, so the mode of each directory counts.
+/// The user of uvfs's walks: not root and not the owner, so the mode of each directory is checked.
 pub(super) fn stranger() -> Caller {
     Caller::new(1000, 1000, &[])
 }
 
 /// Room for everything that is measured: memos of whole paths get an eighth.
 pub(super) const AMPLE_BYTES: u64 = 16 << 30;
-/// What a name with its inode takes, about.
+/// The approximate size of a name with its inode.
 const ENTRY_BYTES: u64 = 310;
 
 /// Settings of the system `uvfs`: it walks by components.
 pub(super) fn by_components(bytes: u64) -> VfsConfig {
-    // Less than the least there is goes by having something else take the rest.
+    // For a size below the minimum, another tenant takes the rest.
     let cache_bytes = bytes.max(MINIMUM_BYTES);
     let overhead_bytes = cache_bytes - bytes;
     VfsConfig { cache_bytes, overhead_bytes, whole_paths: false, ..VfsConfig::default() }
@@ -128,7 +128,7 @@ pub(super) fn with_room_for(entries: u64) -> VfsConfig {
     by_components((entries * ENTRY_BYTES).max(16 << 10))
 }
 
-/// uvfs over the computed `tree`; nothing is cached.
+/// uvfs over the computed `tree`, with empty caches.
 pub(super) fn uvfs_over(tree: &Tree, config: VfsConfig) -> io::Result<(Arc<Vfs>, Directory)> {
     let vfs = Vfs::new(ComputedStore::new(tree.clone()), config).map_err(other)?;
     let top = vfs.root_directory(stranger());

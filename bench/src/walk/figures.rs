@@ -1,7 +1,7 @@
-//! How the figures of walks are shown: the columns of a table, and what a component costs.
+//! Layout of the figures of walks: the columns of a table, and the cost of a component.
 //!
 //! # Boundary
-//! [`Report`] keeps and writes figures. Here is whom they are compared with: the kernel, the best map that is a name
+//! [`Report`] keeps and writes figures. This module chooses the comparisons: the kernel, the best map that is a name
 //! cache, and the best that cuts names, each at the same number of threads.
 
 use super::cases::{CURVE_DEPTH, Shape};
@@ -25,7 +25,7 @@ pub(super) const LAYOUT: Layout<'static> = Layout {
     notes: &[(BOUNDS[0], IS_A_BOUND), (BOUNDS[1], IS_A_BOUND)],
 };
 
-/// Writes what a component costs as the tree grows, one thread.
+/// Writes the cost of a component as the tree grows, one thread.
 pub(super) fn write_curve(figures: &Report, sizes: &[u64], out: &mut impl Write) -> io::Result<()> {
     for pattern in Pattern::ALL {
         let case_of = |names| Shape { depth: CURVE_DEPTH, names }.case(pattern);

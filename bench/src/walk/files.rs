@@ -1,8 +1,8 @@
 //! Two file systems behind the same few operations: uvfs over memory, and the kernel's tmpfs.
 //!
 //! # Boundary
-//! What the cases that change something need, on paths below one top directory. Makes a fresh file
-//! system each time; asserts nothing.
+//! The operations of the cases that change files, on paths below one top directory. Makes a fresh
+//! file system each time; asserts nothing.
 
 use super::contestants::{
     AMPLE_BYTES, by_components, by_whole_paths, other, walk_kernel, walk_uvfs,
@@ -36,7 +36,7 @@ pub(super) const SYSTEMS: [&str; 3] = [UVFS, UVFS_WHOLE, KERNEL];
 /// A fresh, empty one.
 ///
 /// # Errors
-/// Mounting needs root; otherwise what the system says.
+/// Mounting needs root; otherwise the error of the system.
 pub(super) fn fresh(system: &str, name: &str) -> io::Result<Box<dyn Files>> {
     if system == KERNEL {
         return Ok(Box::new(Tmpfs::mount(name)?));

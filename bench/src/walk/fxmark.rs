@@ -20,7 +20,7 @@ use std::io;
 use uvfs_bench_workload::timed::{MISSING, team};
 use uvfs_bench_workload::tree::mixed;
 
-/// What a case does.
+/// The operation of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Walk,
@@ -30,7 +30,7 @@ enum Does {
     Rename,
 }
 
-/// Who touches what.
+/// The sharing of files and directories among threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
     Nothing,
@@ -68,7 +68,7 @@ const FILES: usize = 64;
 /// Above the files: FxMark walks five directories deep.
 const DEEP: &str = "1/2/3/4/5";
 
-/// What one thread does: paths, and for a rename where to.
+/// The work of one thread: paths, and for a rename the target.
 type Steps = Vec<(CString, CString)>;
 
 /// Measures one case.
@@ -105,7 +105,7 @@ pub(super) fn measure(run: &Run, case: Case, figures: &mut Report) -> io::Result
     Ok(())
 }
 
-/// One round in directories of its own; thousands of operations a second, all threads together.
+/// One round in separate directories; thousands of operations a second, all threads together.
 fn one_round(
     files: &dyn Files,
     Case(_, does, shared): Case,
@@ -144,7 +144,7 @@ fn act(files: &dyn Files, does: Does, (path, to): &(CString, CString)) -> io::Re
     }
 }
 
-/// Makes what the threads need in this round, and says what each does.
+/// Prepares the files of this round, and returns each thread's work.
 fn prepare(
     files: &dyn Files,
     does: Does,

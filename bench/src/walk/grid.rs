@@ -1,13 +1,14 @@
 //! The walks: every system over the same tree, hot and uniform, by one thread and by more.
 //!
 //! # Boundary
-//! Who is built for a tree, whose turn it is, what is left out and why.
+//! The systems of a tree, their turns, and those that are left out, with the reason.
 //!
 //! # Why
-//! In each round everybody walks once, and each round begins with another one, so what disturbs the
-//! machine and what a predecessor leaves in its caches falls on all alike. Weakness: memos of whole
-//! paths are made beforehand, by walks of one path in a row. A program that walks many thousand paths
-//! once each, again and again, is hardly given any (the share is said), and walks as `uvfs` does.
+//! In each round every system walks once, and each round begins with another one. So disturbances
+//! of the machine, and a predecessor's effect on its caches, fall on all alike. Weakness: memos of
+//! whole paths are made beforehand, by walks of one path in a row. A program that walks many
+//! thousand paths once each, again and again, gets hardly any (the share is printed), and walks
+//! like `uvfs`.
 
 use super::cases::Shape;
 use super::contestants::{
@@ -27,7 +28,7 @@ use std::time::Instant;
 use uvfs_bench_workload::paths::{Pattern, Track};
 use uvfs_bench_workload::tree::Tree;
 
-/// Bytes that a name and what belongs to it takes, about; for deciding what fits.
+/// Approximate bytes of a name with all its data; for deciding which trees fit.
 const UVFS_BYTES: u64 = 400;
 const UVFS_WHOLE_BYTES: u64 = 800;
 const KERNEL_BYTES: u64 = 1100;
@@ -117,7 +118,7 @@ fn remotes<'a>(run: &Run, case: &str, course: &Course) -> Vec<Box<dyn Contestant
     built.into_iter().map(remote).collect()
 }
 
-/// Everybody walks once in each round; who fails drops out.
+/// Each system walks once in each round; a system that fails drops out.
 fn take_turns(
     run: &Run,
     case: &str,

@@ -1,8 +1,8 @@
-//! One walker that is watched, alone or beside somebody who disturbs it.
+//! One observed walker, alone or beside a thread that disturbs it.
 //!
 //! # Concurrency
-//! The walker has core 0 and the other one core 1. The walker starts when the other has done its
-//! first piece of work, and tells it to stop afterwards.
+//! The walker has core 0 and the other thread core 1. The walker starts when the other has done its
+//! first piece of work, and stops it afterwards.
 //!
 //! # Why
 //! Only one walk in [`SAMPLED`] is timed by itself, so the clock (tens of nanoseconds, within every
@@ -23,7 +23,7 @@ const SAMPLED: usize = 8;
 /// A walk that takes longer is counted as this long: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// What was seen of a walker.
+/// The observations of a walker.
 #[derive(Debug)]
 pub(super) struct Seen {
     walks: u64,
@@ -43,7 +43,8 @@ impl Seen {
     }
 }
 
-/// Walks `track` in turn for `duration`, from `begin` on; what was seen, and where it stopped.
+/// Walks `track` in turn for `duration`, from `begin` on; returns the observations, and sets where
+/// it stopped.
 ///
 /// # Errors
 /// Names the first path that was not found.
@@ -85,10 +86,11 @@ pub(super) fn watch(
     }
 }
 
-/// Runs `watched` while `work` is repeated by another thread, which gets the number of the repetition;
-/// what `watched` returned, and the repetitions a second.
+/// Runs `watched` while another thread repeats `work`, which gets the number of the repetition;
+/// returns the result of `watched`, and the repetitions a second.
 ///
 /// # Errors
+/// The first error of either.
 /// The first error of either.
 pub(super) fn beside<T: Send>(
     work: impl Fn(u64) -> Result<(), String> + Sync,
@@ -123,10 +125,10 @@ pub(super) fn beside<T: Send>(
     })
 }
 
-/// Runs `watched` on the walker's core, with nobody beside it.
+/// Runs `watched` on the walker's core, alone.
 ///
 /// # Errors
-/// As `watched`.
+/// Those of `watched`.
 pub(super) fn alone<T: Send>(
     watched: impl FnOnce() -> Result<T, String> + Send,
 ) -> Result<T, String> {

@@ -1,18 +1,18 @@
 //! `uvfs-bench walk`: walking paths in process, against the kernel and against concurrent maps.
 //!
 //! # Boundary
-//! Which cases there are, how often, and the report; each family of cases is a file of its own.
-//! Asserts no time; does check that every walk found what is there.
+//! The cases, their repetitions, and the report; each family of cases is a file of its own. Asserts
+//! no time; checks the result of every walk.
 //!
 //! # Rooms
 //! * `cases`: names and sizes. `figures`, `aims`: tables, lines and verdicts.
-//! * `contestants`, `store`, `rivals`, `files`, `place`: what is measured, and on what.
+//! * `contestants`, `store`, `rivals`, `files`, `place`: the measured systems, and their places.
 //! * `grid`, `fxmark`, `storms`, `bytes`: the measurements.
 //!
 //! # Why
-//! The kernel's figures contain the entry into the kernel, as a program pays it; uvfs's and the maps'
-//! contain none, as a program pays those. Maps check no permission and evict nothing. So each ratio
-//! answers "what would I win by using this instead", not "whose hash table is better".
+//! The kernel's figures contain the entry into the kernel, which a program pays; uvfs's and the
+//! maps' contain none. Maps check no permission and evict nothing. So each ratio is the gain of
+//! replacing one by the other, not a comparison of hash tables.
 
 mod aims;
 mod bytes;
@@ -99,15 +99,15 @@ struct Run {
     /// A case begins no further round after this.
     case_limit: Option<Duration>,
     begin: Instant,
-    /// What was said about systems that are left out.
+    /// The notes about systems that are left out.
     left_out: RefCell<BTreeSet<String>>,
     failures: RefCell<Vec<String>>,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown cases, and at the end: which systems failed in which cases.
+/// Unknown cases, and at the end: the systems that failed, by case.
 pub(crate) fn run(arguments: &WalkArguments) -> io::Result<()> {
     if let Some(names) = arguments.grown_by {
         return bytes::print_growth(names);
@@ -204,7 +204,7 @@ impl Run {
         round > 3 && self.case_limit.is_some_and(|limit| begin.elapsed() > limit)
     }
 
-    /// Whether `system` takes part; says aloud if not.
+    /// Whether `system` takes part; reports it if not.
     fn may_hold(&self, system: &str, case: &str, fits: Result<(), String>) -> bool {
         match fits {
             Ok(()) => true,

@@ -1,8 +1,8 @@
-//! Where the benchmark works: a tmpfs of its own, and the memory that is left.
+//! The place of the benchmark: a tmpfs of its own, and the free memory.
 //!
 //! # Boundary
 //! Makes the run's folder below the build's target folder and mounts there; the register in
-//! [`crate::cleanup`] takes both away after a failure or a signal.
+//! [`crate::cleanup`] removes both after a failure or a signal.
 
 use crate::{cleanup, context};
 use rustix::fd::OwnedFd;

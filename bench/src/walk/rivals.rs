@@ -1,11 +1,11 @@
-//! What the maps in `bench-compare walk` are asked: to hold a tree, and to walk it for a round.
+//! Requests to the maps in `bench-compare walk`: to hold a tree, and to walk it for a round.
 //!
 //! # Boundary
 //! Writes requests and reads answers; the lines are described in `bench-compare/src/main.rs`.
 //!
 //! # Why
-//! A fresh process for each tree, because an allocator that has given back ten million entries is not
-//! the one that a fresh cache would meet.
+//! A fresh process for each tree, because an allocator that has freed ten million entries differs
+//! from that of a fresh cache.
 
 use super::contestants::Course;
 use crate::rivals::{Rivals, odd};
@@ -16,15 +16,15 @@ use uvfs_bench_workload::paths::Pattern;
 /// Starts `program`.
 ///
 /// # Errors
-/// What is missing, and how to build it.
+/// The missing part, and how to build it.
 pub(super) fn start(program: &Path) -> Result<Rivals, String> {
     Rivals::start(program, "walk", 2)
 }
 
-/// Builds `name` over the tree of `course`; the bytes of memory that it took.
+/// Builds `name` over the tree of `course`; returns the bytes of memory that it took.
 ///
 /// # Errors
-/// What it says, or that its tree is another one.
+/// Its answer, or that its tree is another one.
 pub(super) fn build(rivals: &mut Rivals, name: &str, course: &Course) -> Result<u64, String> {
     let (depth, names) = (course.tree.depth(), course.tree.names());
     built(&rivals.ask(&format!("build {name} {depth} {names}"))?, course.digest())
@@ -39,10 +39,10 @@ fn built(answer: &str, wanted: u64) -> Result<u64, String> {
     bytes.parse().map_err(|_| odd(answer))
 }
 
-/// Lets `name` walk a round; nanoseconds a walk.
+/// Has `name` walk a round; returns nanoseconds a walk.
 ///
 /// # Errors
-/// What it says.
+/// Its answer.
 pub(super) fn round(
     rivals: &mut Rivals,
     name: &str,

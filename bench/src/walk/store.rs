@@ -1,13 +1,13 @@
 //! A store that computes its tree: the [`Backend`] below uvfs wherever memory or size matters.
 //!
 //! # Boundary
-//! Read-only, by one file system alone, never slow. Keeps nothing, so all memory that grows while it
-//! is walked belongs to the caches above it.
+//! Read-only, by one file system alone, never slow. Keeps nothing, so all memory that grows during
+//! a walk belongs to the caches above it.
 //!
 //! # Why
-//! With the memory backend below, every name would be held twice and the measure of one would be the
-//! sum of both. Directories are 0755 and files 0644 of user 0, as on the tmpfs beside it; who walks is
-//! another user, so that each directory's mode is looked at.
+//! With the memory backend below, every name would be held twice and the figure of one would be the
+//! sum of both. Directories are 0755 and files 0644 of user 0, like on the tmpfs beside it. The
+//! walker is another user, so that each directory's mode is checked.
 
 use uvfs_bench_workload::tree::{Place, ROOT, Tree};
 use uvfs_vfs::{

@@ -66,7 +66,7 @@ fn both(run: &Run, case: &str, tree: &Tree, config: VfsConfig) -> io::Result<Vec
     Ok(systems)
 }
 
-/// Lets the systems take turns; the first round warms up. Who fails drops out.
+/// Has the systems take turns; the first round warms up. A system that fails drops out.
 fn take_turns(
     run: &Run,
     case: &str,
@@ -101,7 +101,7 @@ pub(super) fn negative(run: &Run, figures: &mut Report) -> io::Result<()> {
     let mut systems = both(run, missing, &tree, by_components(AMPLE_BYTES))?;
     let mut at = [0; 2];
     take_turns(run, missing, &mut systems, |system, counts| {
-        // ENOENT is what is wanted; anything found would not be.
+        // ENOENT is the right result.
         let absent = |path: &CStr| if system.walk(path) == MISSING { 0 } else { MISSING };
         // Each of the absent names is asked for once before it counts.
         if !counts {

@@ -1,19 +1,20 @@
-//! `uvfs-bench watch`: what it costs to be watched, and how soon a level of the tree is told, with many names cached.
+//! `uvfs-bench watch`: the cost of being watched, and the time to report a level of the tree, with many names cached.
 //!
 //! # Boundary
-//! One mount of a tree, what is measured of it, what is printed. Who watches is in [`watchers`]. Asserts nothing; it fails where
-//! something could not be measured.
+//! One mount of a tree, its measurements, and their output. [`watchers`] has the watchers. Asserts nothing; it fails if
+//! a measurement was impossible.
 //!
 //! # What the figures mean
-//! `idle-…` is CPU time in percent of one core while nobody asks for files: the daemon's, and the watchers' own (`uvfs top`, `uvfs web`;
-//! the page and the scraper are threads of this process, which stand for programs of others). `walk-…` is the rate of `lstat` over warm
-//! names, in turns with the watchers stopped and not; `walk-slower` is the median of the pairs. `level-counted-…` is one level told after
-//! a name has changed, `level-again-…` the same level asked for once more.
+//! `idle-…` is CPU time in percent of one core without file requests: the daemon's, and the watchers' own (`uvfs top`,
+//! `uvfs web`; the page and the scraper are threads of this process, which stand for other programs). `walk-…` is the
+//! rate of `lstat` over warm names, in turns with the watchers stopped and running; `walk-slower` is the median of the
+//! pairs. `level-counted-…` is one level reported after a name has changed, `level-again-…` the same level requested
+//! again.
 //!
 //! # Why
-//! A machine that others use too makes a difference of 1 % only visible in pairs: so the two walks take turns, of seconds each, with the
-//! same watchers stopped and continued by a signal. Weakness: the walker is answered by the kernel, so what it is slowed by is what
-//! the watchers take of the machine, and not what they do to the daemon's locks.
+//! On a shared machine a difference of 1 % is visible only in pairs: so the two walks take turns, of seconds each, with
+//! the same watchers stopped and continued by a signal. Weakness: the kernel answers the walker, so its slowdown is the
+//! watchers' use of the machine, and not their effect on the daemon's locks.
 
 mod watchers;
 
@@ -37,9 +38,9 @@ const SYSTEM: &str = "uvfs";
 const IDLE_PERCENT: f64 = 2.0;
 const SLOWER: f64 = 1.01;
 const LEVEL_MS: f64 = 200.0;
-/// A file that comes and goes.
+/// A file that is created and removed.
 const FRESH: &str = "d0000/fresh";
-/// After watchers came or went.
+/// After watchers started or stopped.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How much is measured.
@@ -91,10 +92,10 @@ pub(crate) struct WatchArguments {
     tiny: bool,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// No way to mount, and what could not be measured.
+/// No way to mount, and the measurements that failed.
 pub(crate) fn run(arguments: &WatchArguments) -> io::Result<()> {
     crate::mount::check_machine()?;
     cleanup::on_signals()?;
@@ -194,7 +195,7 @@ impl Bench {
         let fresh = self.root().join(FRESH);
         for (label, directory) in [("root", "/"), ("directory", "/d0000")] {
             for _ in 0..self.sizes.levels {
-                // A name that comes: what was told before is old.
+                // A new name: the last count is outdated.
                 fs::write(&fresh, b"").map_err(context(fresh.display()))?;
                 let counted = page.level(directory)?;
                 let again = page.level(directory)?;
@@ -208,7 +209,7 @@ impl Bench {
         Ok(())
     }
 
-    /// CPU time of the daemon and of who watches.
+    /// CPU time of the daemon and of the watchers.
     fn idle(&mut self, case: &str, watchers: Option<&Watchers>) -> io::Result<()> {
         let mut pids = vec![("daemon", self.server.pid())];
         pids.extend(watchers.iter().flat_map(|watchers| watchers.pids()));
@@ -232,7 +233,7 @@ impl Bench {
         let mut pairs = Vec::new();
         for at in 0..self.sizes.pairs {
             let mut rates = [0.0; 2];
-            // Each comes first every other time.
+            // Each is first every other time.
             for turn in [at % 2, 1 - at % 2] {
                 let is_watched = turn == 1;
                 watchers.pause(!is_watched)?;
@@ -251,8 +252,8 @@ impl Bench {
     }
 }
 
-/// CPU time of process `pid`, with that of threads that have ended: a daemon answers each of those who watch with a thread of its
-/// own, and a sum over the threads that are there misses most of it. In ticks of 10 ms.
+/// CPU time of process `pid`, with that of threads that have ended: a daemon answers each watcher with a separate
+/// thread, and a sum over the existing threads misses most of it. In ticks of 10 ms.
 fn cpu_of(pid: u32) -> io::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(context(&path))?;

@@ -1,11 +1,12 @@
-//! Who watches: `uvfs top` on a terminal, the page of `uvfs web`, and a scraper of metrics.
+//! The watchers: `uvfs top` on a terminal, the page of `uvfs web`, and a scraper of metrics.
 //!
 //! # Boundary
-//! Starts and stops them. The page's requests are those of its script (crates/cli/src/web/page.js): figures every two seconds, a level
-//! every five or more seldom where it takes long; a scraper comes every second, which is more often than any does.
+//! Starts and stops them. The page's requests are those of its script (crates/cli/src/web/page.js): figures every two
+//! seconds, a level every five or more seldom where it takes long. The scraper's requests come every second, more often
+//! than any real one's.
 //!
 //! # Concurrency
-//! The page and the scraper are one thread each; a word says whether they pause, and another whether they end.
+//! The page and the scraper are one thread each; one flag pauses them, and another ends them.
 
 use crate::context;
 use crate::http::exchange;
@@ -72,10 +73,10 @@ impl Page {
         Ok(Self { server, way })
     }
 
-    /// How long a level of `directory` takes.
+    /// The time of a level of `directory`.
     ///
     /// # Errors
-    /// It is not told.
+    /// There was no answer.
     pub(super) fn level(&self, directory: &str) -> io::Result<Duration> {
         self.way.level(directory)
     }
@@ -104,7 +105,7 @@ impl Way {
         }
     }
 
-    /// What the page's script does between two looks; when it wants the next level.
+    /// The work of the page's script between two refreshes; returns the time of the next level.
     fn look(&self, level: Instant) -> io::Result<Instant> {
         self.ask("GET /api/figures", None)?;
         if Instant::now() < level {
@@ -115,7 +116,7 @@ impl Way {
     }
 }
 
-/// What threads that watch are told.
+/// The flags of the watching threads.
 #[derive(Debug, Default)]
 struct Told {
     pauses: AtomicBool,
@@ -169,7 +170,7 @@ impl Watchers {
         [("top", self.top), ("web", self.page.server.0.id())]
     }
 
-    /// Stops all of them, or has them go on.
+    /// Stops all of them, or continues them.
     ///
     /// # Errors
     /// One of them has ended.
@@ -185,9 +186,9 @@ impl Watchers {
     /// Ends them.
     ///
     /// # Errors
-    /// What one of them met.
+    /// The error of one of them.
     pub(super) fn end(self) -> io::Result<()> {
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; a flag, nothing is reached through it.
         self.told.ends.store(true, Relaxed);
         let Self { terminal, threads, page, .. } = self;
         drop(terminal);
@@ -208,9 +209,9 @@ fn every(
 ) -> JoinHandle<io::Result<()>> {
     thread::spawn(move || {
         let mut next = Instant::now();
-        // ORDERING: Relaxed, both; as in `Watchers::pause`.
+        // ORDERING: Relaxed, both; flags, nothing is reached through them.
         while !told.ends.load(Relaxed) {
-            // ORDERING: as above.
+            // ORDERING: Relaxed; a flag, nothing is reached through it.
             if Instant::now() >= next && !told.pauses.load(Relaxed) {
                 look()?;
                 next = Instant::now() + pause;

@@ -1,12 +1,12 @@
 //! A process that answers requests: a line in, a line out.
 //!
 //! # Boundary
-//! Starts it, passes lines on, ends it. What the lines mean is the asker's; that an answer beginning with `failed ` is
-//! a refusal is the one thing that all of them share.
+//! Starts it, passes lines on, ends it. The caller defines the lines; only one rule is common to all: an answer that
+//! begins with `failed ` is a refusal.
 //!
 //! # Why
-//! The process is killed in the end, so that nobody waits while it frees millions of entries; if its asker is killed,
-//! it ends with its input. Weakness: an answer has no time limit.
+//! The process is killed in the end, so that the bench does not wait while it frees millions of entries; if the bench
+//! is killed, the process ends with its input. Weakness: an answer has no time limit.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,10 +20,10 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`, whose first line is to begin with `greeting`; gives the rest of that line too.
+    /// Starts `command`, whose first line must begin with `greeting`; returns the rest of that line, too.
     ///
     /// # Errors
-    /// If the program is not there, or says something else.
+    /// If the program does not exist, or sends another line.
     pub fn start(command: &mut Command, greeting: &str) -> Result<(Self, String), String> {
         let program = command.get_program().display().to_string();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -45,18 +45,18 @@ impl Child {
         self.process.id()
     }
 
-    /// What it answers to `request`.
+    /// The answer to `request`.
     ///
     /// # Errors
-    /// Why it refuses, or that it is gone.
+    /// The reason for a refusal, or that the process has ended.
     pub fn ask(&mut self, request: &str) -> Result<String, String> {
         self.ask_with(request, |_| Ok(()))
     }
 
-    /// What it answers to `request` and the bytes that `more` writes behind it.
+    /// The answer to `request` and the bytes that `more` writes behind it.
     ///
     /// # Errors
-    /// As [`Child::ask`].
+    /// Those of [`Child::ask`].
     pub fn ask_with(
         &mut self,
         request: &str,
@@ -93,7 +93,7 @@ impl Drop for Child {
 mod tests {
     use super::*;
 
-    /// A program that says `lines`, one for each request after the first.
+    /// A program that prints `lines`, one for each request after the first.
     fn actor(lines: &str) -> Command {
         let script = format!(
             "exec 3<&0; printf '{lines}' | while read -r line; do echo $line; read -r request <&3; done"

@@ -14,9 +14,9 @@ pub const ITEMS_MAX: u64 = 1 << 31;
 /// How the indexes from 0 to the number of items are shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
-    /// Contiguous shares, upwards: threads meet in as few cache lines as possible.
+    /// Contiguous shares, upwards: threads share as few cache lines as possible.
     Sequential,
-    /// Every so-manieth index, upwards: threads meet in every line.
+    /// Every so-manieth index, upwards: threads share every line.
     Interleaved,
     /// Contiguous shares of a shuffle.
     Random,

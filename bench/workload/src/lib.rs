@@ -1,13 +1,13 @@
-//! The work that is measured, the same for uvfs and for its rivals.
+//! The measured work, the same for uvfs and for its rivals.
 //!
 //! # Boundary
 //! Knows no system. [`tree`], [`paths`] and [`timed`] are walks; [`keys`] are indexes of a tree's slots, [`traces`]
-//! keys of a cache; [`team`] runs threads together and times their phases; [`child`] is a process that is asked by lines.
+//! keys of a cache; [`team`] runs threads together and times their phases; [`child`] is a process that answers lines.
 //!
 //! # Why
 //! `bench` and `bench-compare` are built apart, with other dependencies and allocators, and must do the same work in
-//! the same order under the same clock. So this crate is small and depends on `rustix` alone. Weakness: nothing but the
-//! digest in the walk's protocol notices a rival that was built from older files.
+//! the same order under the same clock. So this crate is small and depends only on `rustix`. Weakness: only the digest
+//! in the walk's protocol detects a rival that was built from older files.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,14 @@
-//! The paths that are walked, made before any clock runs.
+//! The paths of the walks, made before any clock runs.
 //!
 //! # Boundary
-//! Text and expected sizes. The strings end in NUL in one array, so the kernel gets them as they are
-//! and nobody scans for an end.
+//! Text and expected sizes. The strings end in NUL in one array, so they are passed to the kernel
+//! without a copy or a scan for the end.
 //!
 //! # Why
-//! *Hot* is a handful of files again and again: everything is in the nearest cache. *Uniform* is
-//! every file once, in random order: what a walk costs when the tree does not fit. Above
-//! [`UNIFORM_MAX`] files it is a random choice of so many, or the strings would take more memory than
-//! the caches that are measured. Strings are read in order of memory, which costs all systems the
-//! same little.
+//! *Hot* is a few files again and again: everything is in the nearest cache. *Uniform* is every
+//! file once, in random order: the cost of a walk when the tree does not fit. Above [`UNIFORM_MAX`]
+//! files it is a random choice of so many, or the strings would take more memory than the measured
+//! caches. Strings are read in order of memory, which costs all systems the same little.
 
 use super::tree::{Place, Tree, mixed};
 use std::ffi::CStr;
@@ -50,7 +49,7 @@ pub struct Paths {
     text: Vec<u8>,
     /// Where each begins.
     begins: Vec<u32>,
-    /// What a walk of each must report.
+    /// The required result of each walk.
     sizes: Vec<u64>,
 }
 

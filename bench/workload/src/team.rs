@@ -1,16 +1,16 @@
-//! Threads that work together, and how long they took.
+//! Threads that work together, and their times.
 //!
 //! # Boundary
-//! Pins, meets, times. What is done is the caller's.
+//! Pins and times them, with a barrier before each phase. The caller supplies the work.
 //!
 //! # Concurrency
-//! Each thread is pinned to a core of its own, as far as there are enough, and meets the others at a
-//! barrier before each phase. The wall time of a phase is from the first begin to the last end, so a
-//! thread that is held up counts against its system.
+//! Each thread is pinned to a core of its own, as far as there are enough, and waits for the others
+//! at a barrier before each phase. The wall time of a phase is from the first begin to the last
+//! end, so a delayed thread counts against its system.
 //!
 //! # Why
-//! Processor time beside wall time tells waiting from working when the machine is shared. Weakness:
-//! who sleeps while waiting for a lock looks cheap in it.
+//! Processor time beside wall time separates waiting from working when the machine is shared.
+//! Weakness: a thread that sleeps while it waits for a lock looks cheap in it.
 
 use super::timed::pin;
 use rustix::time::{ClockId, clock_gettime};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Most threads of a team.
 pub const THREADS_MAX: usize = 1024;
 
-/// What a phase took of one thread.
+/// The time of one thread in a phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Stint {
     begin: Instant,
@@ -29,7 +29,7 @@ pub struct Stint {
     cpu: Duration,
 }
 
-/// What a phase took of all threads.
+/// The time of all threads in a phase.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     /// From the first begin to the last end.
@@ -67,10 +67,10 @@ impl Member<'_> {
     }
 }
 
-/// What each of `threads` threads gives back. All must go through the same number of phases.
+/// The results of each of `threads` threads. All must run the same number of phases.
 ///
 /// # Errors
-/// If a thread panics; if it does before its last phase, the others wait for it in vain.
+/// If a thread panics. If it does so before its last phase, the others wait for ever.
 pub fn team<R: Send>(
     threads: usize,
     work: impl Fn(&Member<'_>) -> R + Sync,

@@ -1,18 +1,18 @@
-//! The loop that is timed, and the threads that run it.
+//! The timed loop, and the threads that run it.
 //!
 //! # Boundary
-//! Takes a walk as a closure from a path to a size. Checks every sum: a system that finds less than
-//! there is, or whose work the compiler took away, fails instead of winning.
+//! Takes a walk as a closure from a path to a size. Checks every sum: a system that finds too
+//! little, or whose work the compiler removed, fails instead of winning.
 //!
 //! # Concurrency
 //! Each thread is pinned to a core of its own, as far as there are enough, walks for a while before
-//! the clock starts, and meets the others at a barrier. The time is from the first begin to the last
-//! end, so a thread that is held up counts against its system.
+//! the clock starts, and waits for the others at a barrier. The time is from the first begin to the
+//! last end, so a delayed thread counts against its system.
 //!
 //! # Why
-//! Rounds are as long in time for a slow system as for a fast one, so a disturbance hits each alike.
-//! A round goes on where the one before stopped: a large tree is not measured by its first thousand
-//! files.
+//! Rounds are as long in time for a slow system as for a fast one, so a disturbance affects each
+//! alike. A round continues where the one before stopped: a large tree is not measured by its first
+//! thousand files.
 
 use super::paths::Track;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -22,7 +22,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a walk returns that did not find its file: no sum with it can be right.
+/// The result of a walk that did not find its file: no sum with it can be right.
 pub const MISSING: u64 = 1 << 40;
 
 /// How far a system has come with one track and number of threads.
@@ -67,8 +67,9 @@ pub fn round(
     Ok(ns)
 }
 
-/// Runs `timed(0)` to `timed(threads - 1)` at the same time, each after its `warm`; the time from the
-/// first begin to the last end. What `timed` returns is called when the clock has stopped.
+/// Runs `timed(0)` to `timed(threads - 1)` at the same time, each after its `warm`; returns the
+/// time from the first begin to the last end. The closure that `timed` returns is called when the
+/// clock has stopped.
 ///
 /// # Errors
 /// The first error of any thread.

@@ -1,11 +1,11 @@
-//! Which entries are asked for, in which order.
+//! The keys of lookups, in their order.
 //!
 //! # Boundary
-//! Draws keys before the clock starts; what is asked is the caller's.
+//! Draws keys before the clock starts; the caller looks them up.
 //!
 //! # Why
-//! Drawing from a Zipf distribution costs more than most lookups, so keys are drawn once and read from
-//! a list, which the processor fetches ahead. Weakness: from the list's length on they repeat.
+//! Drawing from a Zipf distribution costs more than most lookups, so keys are drawn once and read
+//! from a list, which the processor fetches ahead. Weakness: from the list's length on they repeat.
 
 use std::thread;
 
@@ -78,7 +78,7 @@ impl Traces {
         Self { pattern, entries, length, lists }
     }
 
-    /// Whether they are what [`Self::new`] would make.
+    /// Whether they equal the result of [`Self::new`].
     pub fn fit(&self, pattern: Pattern, entries: u64, threads: usize, ops: u64) -> bool {
         (self.pattern, self.entries, self.length, self.lists.len())
             == (pattern, entries, ops.clamp(1, KEYS_MAX), threads)

@@ -5,10 +5,10 @@
 //! Inode ids count from the root (1) level by level, so an id tells the level and the place in it.
 //!
 //! # Why
-//! Every system holds the same tree of up to ten million names, and uvfs's own memory can be measured
-//! because the store below it keeps none. Names look like those of sources (5 to 12 bytes: a word, a
-//! number that is unique in the directory, an ending), because short names are what name caches see.
-//! Weakness: all directories of a level are equally large, which no real tree is.
+//! Every system holds the same tree of up to ten million names, and uvfs's own memory can be
+//! measured because the store below it keeps none. Names look like those of sources (5 to 12 bytes:
+//! a word, a number that is unique in the directory, an ending), because name caches mostly hold
+//! short names. Weakness: all directories of a level are equally large, which no real tree is.
 
 use std::ops::Range;
 
@@ -47,14 +47,14 @@ pub struct Tree {
 
 impl Tree {
     /// A tree with exactly `names` names, its files `depth` components below the root. Each level
-    /// has the same number of times as many places as the one above it.
+    /// has the same multiple of the places of the one above it.
     pub fn new(depth: usize, names: u64) -> Self {
         let depth = depth.max(1);
         let names = names.max(depth as u64);
         let growth = growth(depth, names);
         let mut counts = vec![1];
         for level in 1..depth {
-            // What is left must suffice for one place on every level below.
+            // The rest must suffice for one place on every level below.
             let used: u64 = counts.iter().skip(1).sum();
             let most = names - used - (depth - level) as u64;
             let wanted = growth.powi(i32::try_from(level).unwrap_or(i32::MAX)).round() as u64;
@@ -107,7 +107,7 @@ impl Tree {
         (index < self.counts[level]).then_some(Place { level, index })
     }
 
-    /// The indices, on the next level, of what is in `place`. Empty for a file.
+    /// The indices, on the next level, of the children of `place`. Empty for a file.
     pub fn children(&self, place: Place) -> Range<u64> {
         let (own, below) = (self.counts[place.level], self.count(place.level + 1));
         (place.index * below).div_ceil(own)..((place.index + 1) * below).div_ceil(own)
@@ -144,7 +144,7 @@ impl Tree {
         name
     }
 
-    /// What `name` means in the directory `parent`, if anything.
+    /// The place of `name` in the directory `parent`, if it exists.
     pub fn child(&self, parent: Place, name: &[u8]) -> Option<Place> {
         let digits = name.iter().skip_while(|byte| !byte.is_ascii_digit());
         let position = digits
@@ -157,7 +157,7 @@ impl Tree {
         (children.contains(&index) && self.name(child).as_bytes() == name).then_some(child)
     }
 
-    /// The size of the file with this id: what walks are checked by.
+    /// The size of the file with this id: it checks walks.
     pub fn size(id: u64) -> u64 {
         1 + mixed(id) % 65_521
     }

@@ -1,13 +1,13 @@
-//! What the programs for the contention analyser share: arguments, and threads that begin together.
+//! Shared parts of the programs for the contention analyser: arguments, and threads that begin together.
 //!
 //! # Boundary
-//! Knows nothing of what is measured. Each program is run under `uvfs contention` by
-//! `uvfs-bench-papers contention`, and runs natively as well.
+//! Knows no workload. `uvfs-bench-papers contention` runs each program under `uvfs contention`; it runs natively as
+//! well.
 //!
 //! # Why
-//! The program times itself, from the moment all threads are there, by its own clock. Under the
-//! analyser that clock is virtual, so what it prints is the prediction. A fixed number of operations a
-//! thread, so that the work grows with the cores. Weakness: the last thread to end sets the time.
+//! The program times itself, by its own clock, from the moment when all threads are ready. Under the analyser that
+//! clock is virtual, so its output is the prediction. The number of operations per thread is fixed, so the work grows
+//! with the cores. Weakness: the last thread to end sets the time.
 
 pub mod tree;
 
@@ -46,13 +46,13 @@ impl Arguments {
     }
 }
 
-/// In lines of its own. Beside what all threads read, it took that from those who had begun while others were
-/// still coming through: a tenth of what 64 cores did.
+/// On its own lines. On a line that all threads read, late arrivals at the barrier took the line from the threads that
+/// had begun: a tenth of the rate of 64 cores.
 #[repr(align(128))]
 struct Alone(Barrier);
 
-/// Calls `operation(thread, turn)` for each turn of each thread, after `warm` turns more, and prints how long it
-/// took from when all threads were there until the last was done. Its sum is printed too, so that nothing is left out.
+/// Calls `operation(thread, turn)` for each turn of each thread, after `warm` turns more. Prints the time from when all
+/// threads were ready until the last was done. Its sum is printed, too, so that the compiler leaves nothing out.
 ///
 /// # Panics
 /// If a thread does.
@@ -62,8 +62,8 @@ pub fn run(arguments: &Arguments, warm: usize, operation: impl Fn(usize, usize) 
         let body = |me: usize| {
             let start = &start;
             move || {
-                // What a thread does once (its place among the readers, the first look at each line) is no part of
-                // what is measured.
+                // One-time work of a thread (its place among the readers, the first access to each line) is not
+                // measured.
                 for turn in 0..warm {
                     std::hint::black_box(operation(me, arguments.operations + turn));
                 }
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments, warm: usize, operation: impl Fn(usize, usize) 
     let begin = measured.iter().map(|(begin, ..)| *begin).min();
     let end = measured.iter().map(|(_, end, _)| *end).max();
     let took = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end.duration_since(begin));
-    // What a thread needs for its operations, which the others' later start is not part of.
+    // The time that a thread needs for its operations, without the others' later start.
     let each: u128 = measured.iter().map(|(begin, end, _)| (*end - *begin).as_nanos()).sum();
     let sum: u64 = measured.iter().map(|(.., sum)| sum).fold(0, |all, sum| all.wrapping_add(*sum));
     let work = arguments.threads * arguments.operations;

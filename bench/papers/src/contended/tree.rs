@@ -1,4 +1,4 @@
-//! The tree that walks go through: 512 files at depth 3.
+//! The tree of the walks: 512 files at depth 3.
 
 /// Folders of a folder.
 pub const FOLDERS: usize = 8;
@@ -13,7 +13,7 @@ pub fn path(nth: usize) -> String {
     format!("source-{outer}/module-{inner}/file-{}", nth % FILES)
 }
 
-/// The directories, each after the one that it is in.
+/// The directories, each after its parent.
 pub fn directories() -> impl Iterator<Item = String> {
     (0..FOLDERS).flat_map(|outer| {
         let inner = move |inner| format!("source-{outer}/module-{inner}");

@@ -1,9 +1,8 @@
 //! Published crates: which fields share a line that should not, and what separating them is predicted to gain.
 //!
 //! # Why
-//! Nothing here says a field's name. The line with the most latency of false sharing is looked at, and each
-//! of its dearest fields is given a line of its own in the model, one after the other. Weakness: a change
-//! that takes two fields at once is not found.
+//! No field is named in advance. In the line with the most latency of false sharing, each of the dearest fields gets a
+//! line of its own in the model, one after the other. Weakness: a change that needs two fields at once is not found.
 
 use super::programs::{Workshop, repository};
 use super::{Pages, tables};
@@ -22,7 +21,7 @@ const CORES: usize = 16;
 /// Fields of a line that are tried.
 const TRIED: usize = 4;
 
-/// Package, program, what is known of it.
+/// Package, program, description.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("epoch-0.9.15", "epoch-0-9-15", "crossbeam-epoch 0.9.15 (crossbeam issue 1020)"),
     ("epoch-0.9.18", "epoch-0-9-18", "crossbeam-epoch 0.9.18 (after pull request 1026)"),
@@ -101,7 +100,7 @@ fn look(workshop: &Workshop, pages: &mut Pages, program: &Path, known: &str) -> 
     pages.text(&tried)
 }
 
-/// The program that is known by these words with its data really apart, where its source can say so.
+/// The program with this description, with its data really apart, if its source has a feature for that.
 fn apart(workshop: &Workshop, known: &str) -> io::Result<Option<PathBuf>> {
     let Some((package, program, _)) =
         PROGRAMS.iter().find(|one| one.2 == known && one.1 == "thread_local")
@@ -111,7 +110,7 @@ fn apart(workshop: &Workshop, known: &str) -> io::Result<Option<PathBuf>> {
     let manifest = repository("tests/contention/bugs").join(package).join("Cargo.toml");
     let built =
         workshop.cargo(&manifest, &["--bin", program, "--features", "apart"])?.join(program);
-    // The next build without the feature goes over it.
+    // The next build without the feature overwrites it.
     let kept = built.with_file_name(format!("{program}-apart"));
     std::fs::copy(built, &kept)?;
     Ok(Some(kept))
@@ -143,8 +142,8 @@ fn changes(tables_of_lines: &[LineTable]) -> Vec<String> {
     changes
 }
 
-/// A type as changes name it: what is behind an `Arc`, an element of a row, without parameters; and what
-/// comes before its fields.
+/// A type as changes name it: the target of an `Arc`, an element of a row, without parameters; and the prefix of its
+/// fields.
 fn plain(structure: &str) -> (&str, &str) {
     let element = structure.trim_start_matches('[').trim_end_matches(']');
     let (inner, prefix) = match element.strip_prefix("ArcInner<") {

@@ -16,7 +16,7 @@ const BARS: usize = 24;
 /// Misses by latency in equal columns: of each class its colour and its columns; and cycles of a column.
 fn columns(found: &Histogram, with_queue: bool, count: usize) -> (Vec<(usize, Vec<f64>)>, u64) {
     let series = || found.series.iter().filter(|one| one.with_queue == with_queue);
-    // What lies beyond the last thousandth is put into the last column.
+    // Values beyond the last thousandth are put into the last column.
     let mut all: Vec<(u64, f64)> = series().flat_map(|one| one.buckets.iter().copied()).collect();
     all.sort_by_key(|(at, _)| *at);
     let total: f64 = all.iter().map(|(_, misses)| misses).sum();

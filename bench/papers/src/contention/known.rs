@@ -1,4 +1,4 @@
-//! Textbook programs from 1 to 128 virtual cores: the class of each curve, and what bends it.
+//! Textbook programs from 1 to 128 virtual cores: the class of each curve, and the line that bends it.
 
 use super::programs::{Workshop, curve, repository};
 use super::{Pages, tables};
@@ -9,8 +9,8 @@ use uvfs_bench_kit::report::Unit;
 use uvfs_contention::run::Plan;
 use uvfs_contention::sweep::{Sweep, Work};
 
-/// In C: what it is, its source, flags, operations of a thread: so many more where nothing is shared that what
-/// the threads do once, at the barrier, is no part of the curve.
+/// In C: description, source, flags, operations of a thread. Where no line is shared there are so many that the
+/// one-time work at the barrier does not bend the curve.
 const C: [(&str, &str, &[&str], u32); 14] = [
     ("TTAS lock", "ttas", &[], 200),
     ("ticket lock", "ticket", &[], 200),
@@ -28,7 +28,7 @@ const C: [(&str, &str, &[&str], u32); 14] = [
     ("counted readers", "rcu", &["-DCOUNTED"], 200),
 ];
 
-/// In Rust: what it is, its program, operations of a thread.
+/// In Rust: description, program, operations of a thread.
 const RUST: [(&str, &str, u32); 3] = [
     ("std Mutex", "mutex", 200),
     ("std RwLock read", "readers", 200),

@@ -1,15 +1,15 @@
-//! `uvfs-bench-papers contention`: what the contention analyser says of programs with known answers, of known bugs,
-//! of a small database server, and of uvfs; with the figures of Gough, Siddha and Chen 2007.
+//! `uvfs-bench-papers contention`: the analyser's results for programs with known answers, for known bugs, for a small
+//! database server, and for uvfs; with the figures of Gough, Siddha and Chen 2007.
 //!
 //! # Boundary
-//! Which programs are run on how many virtual cores, and the tables. Everything that is counted, the
-//! analyser counts (`uvfs-contention`); how programs are built and run is in [`programs`].
+//! The programs, their numbers of virtual cores, and the tables. The analyser makes all counts (`uvfs-contention`);
+//! [`programs`] builds and runs programs.
 //!
 //! # Why
-//! The paper shows three kinds of figure and sixteen tables of one workload; so does this, for a workload of
-//! the same kind and for uvfs. Each figure is a mean over seeds with its 95 % interval. All of it is
-//! virtual time of a model: a busy machine changes nothing but how long it takes; `speed` alone is about the
-//! host. Weakness: only one thread's time (`single`) is compared with hardware.
+//! The paper shows three kinds of figure and sixteen tables of one workload; so does this, for a workload of the same
+//! kind and for uvfs. Each figure is a mean over seeds with its 95 % interval. All times are a model's virtual time: a
+//! busy machine changes only the duration of the run; only `speed` measures the host. Weakness: only one thread's time
+//! (`single`) is compared with hardware.
 
 mod bugs;
 mod figures;
@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use uvfs_bench_kit::report::Report;
 use uvfs_bench_kit::{cleanup, machine};
 
-/// What can be asked for, in this order.
+/// The cases, in this order.
 const CASES: [&str; 8] = ["single", "known", "bugs", "oltp", "paper", "uvfs", "rows", "speed"];
 
 const EXAMPLES: &str = "Cases:
@@ -96,10 +96,10 @@ impl Pages {
     }
 }
 
-/// Runs what `arguments` ask for.
+/// Runs the cases of `arguments`.
 ///
 /// # Errors
-/// At the end: which cases failed.
+/// At the end: the failed cases.
 pub(crate) fn run(arguments: &ContentionArguments) -> io::Result<()> {
     cleanup::on_signals()?;
     if let Some(folder) = &arguments.svg {
@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: &ContentionArguments) -> io::Result<()> {
     }
 }
 
-/// What every figure needs beside it.
+/// The context of every figure.
 fn heading(workshop: &Workshop) -> String {
     let model = workshop.machine();
     format!(

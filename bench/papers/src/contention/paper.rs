@@ -170,7 +170,7 @@ fn dearest(pages: &mut Pages, file: &str, profile: &Profile) -> io::Result<()> {
 
 /// Section 3.
 fn nodes(pages: &mut Pages, file: &str, single: &Profile, split: &Profile) -> io::Result<()> {
-    // Only the nodes differ, which is what is asked for.
+    // Only the nodes differ: the question of this table.
     let found =
         compare(&Ledger::new(single), &Ledger::new(split), true).map_err(io::Error::other)?;
     pages.text("\n### One node against two\n")?;
@@ -196,7 +196,7 @@ fn nodes(pages: &mut Pages, file: &str, single: &Profile, split: &Profile) -> io
 
 type Rows = Vec<uvfs_contention::compare::Row>;
 
-/// Who pays for the second node.
+/// The structures that pay for the second node.
 fn paying(what: &str, found: &Comparison, rows: impl Fn(&Comparison) -> &Rows) -> String {
     let mut text = tables::head(&[what, "cycles of misses, one node", "two nodes", "ratio"]);
     let more = |row: &&uvfs_contention::compare::Row| {

@@ -1,7 +1,7 @@
-//! Builds programs as `uvfs contention cc` and `uvfs contention cargo` do, and runs them.
+//! Builds programs like `uvfs contention cc` and `uvfs contention cargo`, and runs them.
 //!
 //! # Boundary
-//! Knows where sources lie in this repository. Runs nothing but through `uvfs_contention::run`.
+//! Knows the places of sources in this repository. Runs programs only through `uvfs_contention::run`.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use uvfs_contention::sweep::{Measurement, Sweep, Work, classify, fit, sweep};
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
-    /// So little that figures mean nothing.
+    /// So small that figures mean nothing.
     Tiny,
     /// Some core counts.
     Quick,
@@ -35,11 +35,11 @@ pub(super) struct Workshop {
     pub(super) size: Size,
 }
 
-/// A profile with what the program printed in each of its runs.
+/// A profile with the program's output in each of its runs.
 pub(super) type Ran = (Profile, Vec<String>);
 
 impl Workshop {
-    /// A folder in the target folder; what is there from the last time is used again.
+    /// A folder in the target folder; the contents of the last run are used again.
     pub(super) fn new(seeds: u32, size: Size) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let profile = program.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
@@ -49,7 +49,7 @@ impl Workshop {
         Ok(Self { folder, seeds, size })
     }
 
-    /// Where programs are built, and what they read is made.
+    /// The folder of built programs and of their inputs.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -63,13 +63,13 @@ impl Workshop {
         }
     }
 
-    /// The core count for a look at single lines, at most `wanted`.
+    /// The core count for tables of single lines, at most `wanted`.
     pub(super) fn at_most(&self, wanted: usize) -> usize {
         if self.size == Size::Tiny { 4 } else { wanted }
     }
 
-    /// The machine, but for its cores: the default one, where making threads costs nothing, so that programs
-    /// that run for a virtual millisecond are not about that.
+    /// The machine without its cores: the default one, with free thread creation, which would otherwise dominate
+    /// programs that run for a virtual millisecond.
     pub(super) fn machine(&self) -> Machine {
         let mut machine = Machine::default();
         machine.cost.thread_create = Parameter::assumed(20.0);
@@ -90,7 +90,7 @@ impl Workshop {
         }
     }
 
-    /// Builds with cargo in release; gives the folder of the programs.
+    /// Builds with cargo in release; returns the folder of the programs.
     pub(super) fn cargo(&self, manifest: &Path, what: &[&str]) -> io::Result<PathBuf> {
         let mut words: Vec<OsString> = ["build", "--release", "--quiet"].map(OsString::from).into();
         words.extend(what.iter().map(OsString::from));
@@ -105,7 +105,7 @@ impl Workshop {
         Ok(setup.folder.join(flags::TARGET).join("release"))
     }
 
-    /// A plan for `program` on `cores`: one node for up to seven, two for more, as in a server.
+    /// A plan for `program` on `cores`: one node for up to seven, two for more, like a server.
     pub(super) fn plan(&self, program: &Path, cores: usize, args: &[String]) -> Plan {
         Plan {
             cores,

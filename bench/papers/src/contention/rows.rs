@@ -2,9 +2,9 @@
 //! metadata of a disk image through the store whose caches are in rows.
 //!
 //! # Why
-//! The seed's figure was taken on five processors, and its point is what happens on more. On cores that do not exist
-//! locks collide as the model says. Weakness: the model knows no interrupts and no other programs, which also make a
-//! holder of a lock slow; the cores that there are have `uvfs-bench set-associative`.
+//! The paper measured on five processors, and its point is the behaviour on more. On simulated cores, locks collide as
+//! the model predicts. Weakness: the model has no interrupts and no other programs, which also slow the holder of a
+//! lock; `uvfs-bench set-associative` measures on the real cores.
 
 use super::known::samples;
 use super::programs::{Size, Workshop, curve};
@@ -20,9 +20,9 @@ use uvfs_contention::sweep::Work;
 const CORES: [usize; 5] = [1, 2, 5, 16, 64];
 /// Accesses of a thread, and the part of them that a look takes.
 const OPERATIONS: usize = 400;
-/// The paper's word for what rows reached, in percent.
+/// The paper's figure for rows, in percent.
 const AIM: f64 = 0.1;
-/// Metadata of an image: what it is, its mode, operations of a thread.
+/// Metadata of an image: description, mode, operations of a thread.
 const IMAGE: [(&str, &str, usize); 2] =
     [("image, warm stat", "warm", 2000), ("image, warm store", "store", 1000)];
 /// The part of one core's rate that warm metadata should keep on this many cores.

@@ -1,11 +1,12 @@
 //! One thread's simulated time beside the time it takes on this machine, of twenty programs and of ten held out.
 //!
 //! # Why
-//! What is charged between accesses decides the shape of every curve of a program that computes. The clock and the two
-//! latencies beyond the private cache are measured natively, by programs that are not among the twenty; all else is the
-//! default machine, whose `pipeline` was tuned on these twenty: they are no proof for other programs. The ten (`held_out.c`) were written after it, and
-//! nothing was changed for them. Both sides run one round behind one to warm up: a processor that sees the same input often enough
-//! knows its branches by heart. Weakness: a busy machine, or a neighbour in its last-level cache, changes the native side.
+//! The cost charged between accesses decides the shape of every curve of a program that computes. The clock and the two
+//! latencies beyond the private cache are measured natively, by programs that are not among the twenty. All else is the
+//! default machine, whose `pipeline` was tuned on these twenty: they prove nothing for other programs. The ten
+//! (`held_out.c`) were written after it, and nothing was changed for them. Both sides run one warm-up round: a
+//! processor that sees the same input often enough predicts its branches. Weakness: a busy machine, or another user of
+//! its last-level cache, changes the native side.
 
 use super::programs::{Size, Workshop, repository};
 use super::{Pages, tables};
@@ -22,7 +23,7 @@ use uvfs_contention::run::Plan;
 const ROOT_INLINE: &str = "-fno-math-errno";
 /// How far simulated time may be from native.
 const MOST: f64 = 0.25;
-/// Programs that the aim is about; the one after them is known to miss it.
+/// Programs of the aim; the one after them is known to miss it.
 const PROGRAMS: usize = 20;
 /// Native processes, of which the median counts; of the measured parameters, rounds of which the quickest counts.
 const ROUNDS: usize = 31;
@@ -62,7 +63,7 @@ impl Programs {
         }
     }
 
-    /// Nanoseconds of a turn on this machine: the median of so many processes, each of which does what the simulated one does.
+    /// Nanoseconds of a turn on this machine: the median of so many processes, each with the work of the simulated one.
     fn native(&self, kind: &str, rounds: usize) -> io::Result<f64> {
         let mut all = Vec::new();
         for _ in 0..rounds {
@@ -86,7 +87,7 @@ fn compare(
     let list = output(Command::new(&programs.native).arg("list"))?;
     for (number, line) in list.lines().enumerate() {
         let (name, what) = line.split_once('\t').unwrap_or((line, ""));
-        // A large memory is walked for minutes where nothing is optimised.
+        // Without optimisation, a walk of a large memory takes minutes.
         if workshop.size == Size::Tiny
             && !["sum", "multiply-chain", "quarter-round"].contains(&name)
         {
@@ -129,7 +130,7 @@ fn compare(
     ))
 }
 
-/// The default machine with what can be told of this one.
+/// The default machine with the measurable properties of this one.
 fn this_machine(native: &Path, rounds: usize) -> io::Result<Machine> {
     let measure =
         |kind: &str| nanoseconds(&output(Command::new(native).args([kind, &rounds.to_string()]))?);
@@ -157,7 +158,7 @@ fn output(command: &mut Command) -> io::Result<String> {
     }
 }
 
-/// What `single` printed: a name and nanoseconds.
+/// The output of `single`: a name and nanoseconds.
 fn nanoseconds(line: &str) -> io::Result<f64> {
     let number = line.split_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok());
     let number = number.filter(|number| *number > 0.0);

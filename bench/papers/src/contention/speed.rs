@@ -1,10 +1,10 @@
-//! What a run costs the host: one virtual core against one native thread, accesses a second where 64 cores
-//! fight, and a whole sweep.
+//! The cost of a run for the host: one virtual core against one native thread, accesses a second where 64 cores
+//! contend, and a whole sweep.
 //!
 //! # Why
-//! The only figures here that are not of the model. Processor time, of all that was started and waited for,
-//! so that other programs of the host count little; native and simulated take turns. Weakness: the kernel
-//! counts it in hundredths of a second, so each run is made to last for some tenths.
+//! The only figures here that are not of the model. They are processor time of all children that were waited for, so
+//! other programs of the host count little; native and simulated runs take turns. Weakness: the kernel counts in
+//! hundredths of a second, so each run is made to last for some tenths.
 
 use super::programs::{Size, Workshop, repository};
 use super::{Pages, tables};

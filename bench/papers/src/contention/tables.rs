@@ -1,4 +1,4 @@
-//! Tables in Markdown, from what the analyser found.
+//! Tables in Markdown, from the analyser's results.
 //!
 //! # Boundary
 //! Text from figures.
@@ -70,7 +70,7 @@ pub(super) fn curves(title: &str, unit: &str, sweeps: &[(String, Sweep)], scale:
     text
 }
 
-/// What bends each curve, and from how many cores on.
+/// The line that bends each curve, and the number of cores from which it does.
 pub(super) fn bends(sweeps: &[(String, Sweep)]) -> String {
     let mut text = head(&["program", "line or lock", "share of all cores' time", "over 10 % from"]);
     for (name, sweep) in sweeps {

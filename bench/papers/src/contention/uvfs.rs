@@ -1,10 +1,10 @@
-//! uvfs itself: curves of the warm walk, of page lookups, of inserts and of removals, and what bends them.
+//! uvfs itself: curves of the warm walk, of page lookups, of inserts and of removals, and the lines that bend them.
 //!
 //! # Why
-//! The programs time themselves in virtual time, from when all threads are there, so that building a tree is
-//! no part of it. Transfers of one operation are the difference of two runs, one with twice the
-//! operations: what happens once cancels out. Beside them stand the dentry caches of Linder, Sarma and Soni
-//! 2002, from which ours descends. Weakness: a cost that grows with time alone stays in.
+//! The programs time themselves in virtual time, from when all threads are ready, so that the building of a tree is not
+//! measured. Transfers of one operation are the difference of two runs, one with twice the operations: one-time work
+//! cancels out. The dentry caches of Linder, Sarma and Soni 2002, from which ours descends, are shown beside them.
+//! Weakness: a cost that grows only with time is included.
 
 use super::known::{chart, samples};
 use super::programs::{Ran, Size, Workshop, curve, repository};
@@ -16,7 +16,7 @@ use uvfs_contention::Ledger;
 use uvfs_contention::analysis::{Estimate, lines};
 use uvfs_contention::sweep::Work;
 
-/// What it is, the program, its mode, operations of a thread.
+/// Description, program, mode, operations of a thread.
 const CASES: [(&str, &str, &str, usize); 12] = [
     ("warm walk, by components", "contention_walk", "components", 2000),
     ("warm walk, whole paths", "contention_walk", "whole", 2000),
@@ -32,7 +32,7 @@ const CASES: [(&str, &str, &str, usize); 12] = [
     ("remove, one directory", "contention_names", "remove-shared", 60),
 ];
 
-/// What each core keeps of one core's rate: the mode of `contention_own`, operations of a thread, and the aim.
+/// The part of one core's rate that each core keeps: the mode of `contention_own`, operations of a thread, and the aim.
 const KEPT: [(&str, usize, f64); 8] = [
     ("open-own", 300, 0.95),
     ("create-own", 200, 0.90),
@@ -88,8 +88,8 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     chart(pages, "uvfs-names", "uvfs, inserts and removals", "M/s", &sweeps[8..], 1e-6)
 }
 
-/// What each of many cores keeps of one core's rate while all of them open or change something of their own, and
-/// the lines that they hand to each other for it.
+/// The part of one core's rate that each of many cores keeps while all of them open or change their own files, and the
+/// lines that move between them.
 fn kept(workshop: &Workshop, pages: &mut Pages, program: &Path) -> io::Result<()> {
     let cores = workshop.at_most(AIM.0);
     let mut table = tables::head(&[
@@ -170,8 +170,7 @@ pub(super) fn operations(workshop: &Workshop, full: usize) -> usize {
     if workshop.size == Size::Tiny { full / 10 } else { full }
 }
 
-/// Operations a second of each run, as the program says itself: the mean of its threads' rates times their
-/// number.
+/// Operations a second of each run, from the program's output: the mean of its threads' rates times their number.
 pub(super) fn rates((profile, printed): &Ran) -> Vec<f64> {
     let rate = |text: &String| {
         let mut words = text.split_whitespace();
@@ -183,7 +182,7 @@ pub(super) fn rates((profile, printed): &Ran) -> Vec<f64> {
         Some(work / number("thread-nanoseconds")? * threads * 1e9)
     };
     let rates: Vec<f64> = printed.iter().filter_map(rate).collect();
-    // One short is one run that printed nothing, which the curve refuses.
+    // One rate fewer means a run without output, which the curve refuses.
     debug_assert!(rates.len() <= profile.runs.len());
     rates
 }

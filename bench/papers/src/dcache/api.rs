@@ -1,17 +1,17 @@
-//! What a directory-entry cache is, in the routines of Linux 2.4.
+//! A directory-entry cache, in the routines of Linux 2.4.
 //!
 //! # Boundary
 //! The trait that every variant implements, and the walk by references that most of them share.
-//! Routines whose locking is the same in all variants are written here once, as default methods.
-//! Knows no file system: what a miss means is for [`super::paths`] to find out.
+//! Routines with the same locking in all variants are written here once, as default methods. Knows
+//! no file system: [`super::paths`] resolves misses.
 //!
 //! # Concurrency
-//! A reference (`d_count`) keeps its dentry and all dentries above it. Who calls `d_alloc`, `d_add`,
-//! `d_instantiate`, `d_delete` or `d_move` holds the `i_sem` of the directory.
+//! A reference (`d_count`) keeps its dentry and all dentries above it. A caller of `d_alloc`,
+//! `d_add`, `d_instantiate`, `d_delete` or `d_move` holds the `i_sem` of the directory.
 //!
 //! # Why
-//! The steps of the paper are patches to these routines; keeping their names lets a reader lay the
-//! paper, its patches and this file side by side.
+//! The steps of the paper are patches to these routines; with their names a reader can compare the
+//! paper, its patches and this file.
 
 use super::lists::HasTree;
 use super::sites;
@@ -44,7 +44,7 @@ pub(super) enum Walked<'p> {
 
 /// A directory-entry cache.
 pub(super) trait Dcache: Send + Sync {
-    /// What the `dcache_lock` protects here.
+    /// The lists that the `dcache_lock` protects here.
     type Lists: HasTree;
 
     /// The dentries.
@@ -77,7 +77,7 @@ pub(super) trait Dcache: Send + Sync {
     /// Moves `id` to the name of `target`, which is unhashed.
     fn d_move(&self, id: Id, target: Id);
 
-    /// Dentries in the list of unused ones. For audits while nothing changes.
+    /// Dentries in the list of unused ones. For audits without concurrent changes.
     fn lru_count(&self) -> usize;
 
     /// Links a dentry into its chain.
@@ -130,7 +130,7 @@ pub(super) trait Dcache: Send + Sync {
         walk_by_references(self, start, path)
     }
 
-    /// How often [`Dcache::tick`] wants to be called.
+    /// The interval for calls of [`Dcache::tick`].
     fn period(&self) -> Option<Duration> {
         None
     }

@@ -1,19 +1,19 @@
-//! Whether a dentry cache adds up when nobody uses it any more.
+//! Whether a dentry cache is consistent when it is no longer used.
 //!
 //! # Why
-//! A cache that loses references is fast for the wrong reason. Every run ends with this check, so a
-//! variant's figures come only from caches that were still right at the end.
+//! A cache that loses references is fast for the wrong reason. Every run ends with this check, so a variant's figures
+//! come only from caches that were still right at the end.
 
 use super::api::Dcache;
 use super::slab::Slab;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// With nothing open: every count is that of the children, the LRU list holds exactly the dentries
-/// without any, no slot is lost, and after pruning nothing but the root is left.
+/// With nothing open: every count is that of the children, the LRU list holds exactly the dentries without any, no slot
+/// is lost, and after pruning only the root is left.
 ///
 /// # Errors
-/// Says what does not add up.
+/// Describes the inconsistency.
 pub(super) fn audit<D: Dcache>(dcache: &D) -> Result<(), String> {
     let slab = dcache.slab();
     let hashed = slab.hashed();

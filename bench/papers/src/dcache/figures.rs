@@ -1,8 +1,7 @@
 //! The paper's figures 1 to 6 anew, as bars of text and as SVG.
 //!
 //! # Boundary
-//! Figures come in as numbers by system and threads; here they become charts. How a chart is drawn is in
-//! [`uvfs_bench_kit::chart`].
+//! Turns numbers by system and threads into charts. [`uvfs_bench_kit::chart`] draws them.
 
 use super::loads::Kind;
 use super::measure::Variant;

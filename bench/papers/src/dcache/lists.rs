@@ -145,7 +145,7 @@ pub(super) struct Lists {
     pub(super) tree: Tree,
 }
 
-/// What a `dcache_lock` protects in every variant.
+/// The lists that a `dcache_lock` protects in every variant.
 pub(super) trait HasTree {
     /// Children of directories.
     fn tree(&mut self) -> &mut Tree;

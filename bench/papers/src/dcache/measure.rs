@@ -91,14 +91,14 @@ impl Variant {
     }
 }
 
-/// What one run showed.
+/// The results of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     /// Operations of all clients.
     pub(super) operations: u64,
     /// From the first start to the last end.
     pub(super) wall: Duration,
-    /// The same in the pass with every hold timed; what follows comes from that pass.
+    /// The same in the pass with every hold timed; the fields below are of that pass.
     pub(super) metered_wall: Duration,
     /// The dentry cache's locks, with routines in the place of lines.
     pub(super) dcache: Vec<ClassReport>,
@@ -143,7 +143,7 @@ fn sum<'a>(classes: impl Iterator<Item = &'a ClassReport>) -> Totals {
 /// Measures `variant` once.
 ///
 /// # Errors
-/// If it cannot be built, or gave a wrong answer: then its figures would mean nothing.
+/// If it cannot be built, or returned a wrong answer: then its figures would mean nothing.
 pub(super) fn run(variant: Variant, kind: Kind, load: &Load) -> io::Result<Run> {
     meter::set_sampling(meter::SAMPLING_DEFAULT);
     let (wall, _) = pass(variant, kind, load)?;

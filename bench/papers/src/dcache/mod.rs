@@ -2,14 +2,14 @@
 //! Linux Symposium 2002) run again, with the product beside the paper's steps.
 //!
 //! # Boundary
-//! Which runs there are and in which order. `variants` holds the paper's steps, `loads` what they are
-//! measured with, `results`, `tables` and `figures` what comes out. Asserts no time.
+//! The runs and their order. `variants` holds the paper's steps, `loads` the workloads, `results`,
+//! `tables` and `figures` the results. Asserts no time.
 //!
 //! # Why
-//! Everything happens in this process, without a kernel in the way: what is compared is locking. How
-//! often a lock is taken per operation is exact on any machine. How much threads wait for it is
-//! not: the paper had 8 and 16 processors. Weakness: the variants stop at names, while the product
-//! also keeps attributes, checks permissions and has a real store behind it.
+//! Everything happens in this process, without a kernel: the subject is locking. The number of lock
+//! acquisitions per operation is exact on any machine. The threads' waiting time is not: the paper
+//! had 8 and 16 processors. Weakness: the variants stop at names, while the product also keeps
+//! attributes, checks permissions and has a real store behind it.
 
 mod api;
 mod audit;
@@ -69,10 +69,10 @@ pub(crate) struct DcacheArguments {
     runs: Option<u32>,
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// A folder that cannot be made, or a variant that gave a wrong answer.
+/// A folder that cannot be made, or a wrong answer of a variant.
 pub(crate) fn run(arguments: &DcacheArguments) -> io::Result<()> {
     let quick = arguments.quick;
     let operations = arguments.operations.unwrap_or(if quick { 20_000 } else { 100_000 }) as usize;

@@ -1,9 +1,9 @@
-//! From paths to dentries: what a file system does with its dentry cache.
+//! From paths to dentries: a file system's use of its dentry cache.
 //!
 //! # Boundary
-//! [`System`] is what the loads drive. [`Cached`] implements it over any [`Dcache`] as Linux 2.4 does
-//! (`fs/namei.c`), with [`Store`] in the place of the disk: names and inode numbers, nothing else. The
-//! product implements it by itself in [`super::product`].
+//! The loads drive [`System`]. [`Cached`] implements it over any [`Dcache`] like Linux 2.4
+//! (`fs/namei.c`), with [`Store`] in the place of the disk: names and inode numbers, nothing else.
+//! The product implements it by itself in [`super::product`].
 //!
 //! # Concurrency
 //! First lookups and changes hold the directory's `i_sem`. Then the routines of the dcache take
@@ -34,7 +34,7 @@ pub(super) trait System: Send + Sync {
     fn close(&self, open: Open);
     /// Whether there is something at `path`.
     fn stat(&self, path: &[u8]) -> bool;
-    /// Opens a file that was not there; false, and nothing open, if it was.
+    /// Creates and opens a file; false, and nothing open, if it existed.
     fn create(&self, path: &[u8]) -> Option<Open>;
     /// Makes a directory.
     fn create_directory(&self, path: &[u8]) -> bool;
@@ -42,18 +42,18 @@ pub(super) trait System: Send + Sync {
     fn remove(&self, path: &[u8]) -> bool;
     /// Removes an empty directory.
     fn remove_directory(&self, path: &[u8]) -> bool;
-    /// Gives a file another name in the same directory, perhaps replacing what was there.
+    /// Renames a file within its directory, perhaps over another one.
     fn rename(&self, from: &[u8], to: &[u8]) -> bool;
     /// How many names a directory holds.
     fn list(&self, path: &[u8]) -> Option<usize>;
-    /// Drops whatever the cache holds and nobody uses.
+    /// Drops all unused entries of the cache.
     fn forget(&self);
-    /// Whether the cache adds up, with nothing open.
+    /// Whether the cache is consistent, with nothing open.
     ///
     /// # Errors
-    /// Says what does not.
+    /// Describes the inconsistency.
     fn audit(&self) -> Result<(), String>;
-    /// How often [`System::tick`] wants to be called.
+    /// The interval for calls of [`System::tick`].
     fn period(&self) -> Option<Duration> {
         None
     }
@@ -73,7 +73,7 @@ pub(super) enum Open {
 /// Names of a directory.
 type Names = HashMap<Box<[u8]>, u64>;
 
-/// All names, by directory. What a miss asks.
+/// All names, by directory. A miss asks it.
 #[derive(Debug)]
 struct Store {
     shards: [RwLock<HashMap<u64, Names>>; SHARDS],

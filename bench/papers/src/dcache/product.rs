@@ -1,8 +1,9 @@
 //! `uvfs`: the product, in process over its memory store, through its public interface.
 //!
 //! # Boundary
-//! Nothing but calls. What it does beyond the variants: permissions, attributes, times, and a store
-//! that keeps real objects; `stat` copies all attributes. It is measured as users get it.
+//! Only calls. Beyond the variants it checks permissions, keeps attributes and times, and has a
+//! store with real objects; `stat` copies all attributes. It is measured in the form that users
+//! get.
 
 use super::paths::{Open, System};
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_vfs::{Caller, Directory, Error, MINIMUM_BYTES, OpenOptions, RenameMode, Vfs, VfsConfig};
 
-/// What the product's documentation says a name with its inode takes.
+/// The size of a name with its inode in the product's documentation.
 const ENTRY_BYTES: u64 = 300;
 /// The least room that it accepts.
 const ROOM_BYTES_MIN: u64 = 16 << 10;
@@ -25,7 +26,7 @@ impl Product {
     /// An empty one that caches about `entries_max` names.
     ///
     /// # Errors
-    /// What the product says about its settings.
+    /// The product's error about its settings.
     pub(super) fn new(entries_max: usize) -> io::Result<Self> {
         let failed = |error: Error| io::Error::other(format!("uvfs: {error}"));
         let backend = MemoryBackend::new(MemoryConfig::default()).map_err(failed)?;

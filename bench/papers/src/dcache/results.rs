@@ -1,8 +1,8 @@
-//! All runs of one invocation, and what may be said of them.
+//! All runs of one invocation, and their figures.
 //!
 //! # Boundary
-//! From runs to named figures and JSON lines. How tables and charts look is in [`super::tables`] and
-//! [`super::figures`].
+//! From runs to named figures and JSON lines. [`super::tables`] and [`super::figures`] lay out
+//! tables and charts.
 
 use super::loads::Kind;
 use super::measure::{Run, Variant};
@@ -66,8 +66,8 @@ impl Measure {
     }
 }
 
-/// The locks that took the place of `dcache_lock` in this variant: itself, its LRU or bucket
-/// locks; all locks of the product, which has none of these. Not `d_lock`, as in the paper.
+/// The locks that replace `dcache_lock` in this variant: itself, its LRU or bucket locks; all locks
+/// of the product, which has none of these. Not `d_lock`, which the paper also leaves out.
 pub(super) fn watched(run: &Run, variant: Variant) -> Totals {
     let mut all = Totals::default();
     let named = |name: &str| ["dcache_lock", "d_lru_lock", "bucket"].contains(&name);
@@ -121,7 +121,7 @@ impl Results {
         Summary::of(&samples)
     }
 
-    /// The run whose throughput is the (upper) median: the one that tables of locks show.
+    /// The run with the (upper) median throughput, which tables of locks show.
     pub(super) fn typical(&self, kind: Kind, threads: usize, variant: Variant) -> Option<&Run> {
         let mut runs: Vec<&Run> = self.cell(kind, threads, variant)?.runs.iter().collect();
         runs.sort_by(|one, other| one.rate().total_cmp(&other.rate()));

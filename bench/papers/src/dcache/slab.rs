@@ -1,26 +1,26 @@
 //! The dentries of one cache: slots in a slab, chained by hash.
 //!
 //! # Boundary
-//! Slots, names, hash chains, reference counts and the links of the other lists. Takes no lock but
-//! that of its free slots: which lock protects what is the variant's business.
+//! Slots, names, hash chains, reference counts and the links of the other lists. Takes only the
+//! lock of its free slots: the variant decides which lock protects which field.
 //!
 //! # Concurrency
 //! S1. A chain changes only under its variant's chain lock; readers may follow it at any time.
 //! S2. A slot is linked into a chain only after its name, parent and hash are written; `next` of a
-//!     removed slot stays as it was, so a reader that stands on it finds the rest of the chain.
-//! S3. With [`Grace::Epoch`] a removed slot is used again only when every guard that was pinned at
-//!     its removal is gone, so a pinned reader is never carried to another chain by reuse.
-//! S4. A rename changes a linked slot's name and chain. It does so between two steps of `renames`,
-//!     and a reader that saw a step believes nothing: it looks again under the lock (as Linux
-//!     `rename_lock`, which came after the paper).
+//!     removed slot keeps its value, so a reader at that slot finds the rest of the chain.
+//! S3. With [`Grace::Epoch`] a removed slot is reused only when every guard pinned at its removal
+//!     is dropped, so reuse never moves a pinned reader to another chain.
+//! S4. A rename changes a linked slot's name and chain between two steps of `renames`. A reader
+//!     that saw a step discards its result and looks again under the lock (like Linux
+//!     `rename_lock`, which is newer than the paper).
 //! S5. A count leaves 0, and arrives at 0, only under a lock that the variant names.
 //!
 //! # Why
-//! Safe Rust without a count besides `d_count`: a slot is a number, a stale number is a stale slot
-//! and never a stray pointer, and a lookup stores to no shared line. All variants share this file, so
-//! they differ in locking and in nothing else. The fields lie together as in the Linux 2.4 dentry,
-//! where readers share lines with the count: that is part of what was measured then.
-//! Weakness: the slab has a fixed size, and names are at most [`NAME_MAX`] bytes.
+//! Safe Rust without a count besides `d_count`: a slot is a number, so a stale number is a stale
+//! slot and never a stray pointer, and a lookup stores to no shared line. All variants share this
+//! file, so they differ only in locking. The fields are together like those of the Linux 2.4
+//! dentry, where readers share lines with the count: the paper measured that, too. Weakness: the
+//! slab has a fixed size, and names are at most [`NAME_MAX`] bytes.
 
 use super::sites;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ const SEED: u64 = 0xa076_1d64_78bd_642f;
 static SLOTS: LockClass = LockClass::new(440, "slots", "free slots of a dentry slab");
 static D_LOCK: LockClass = LockClass::new(430, "d_lock", "count and flags of one dentry");
 
-/// A place where another thread may come between. In tests it now and then does: races a few
-/// instructions wide are otherwise never met on few cores.
+/// A place where another thread may run. In tests it sometimes does: on few cores a race of a few
+/// instructions would otherwise never occur.
 #[inline(always)]
 fn schedule_point() {
     #[cfg(test)]
@@ -99,7 +99,7 @@ struct Link(AtomicU32);
 impl Link {
     fn get(&self) -> Option<Id> {
         schedule_point();
-        // ORDERING: Acquire, partner `set`: who sees the slot sees its name (S2).
+        // ORDERING: Acquire, partner `set`: a reader that sees the slot sees its name (S2).
         let id = self.0.load(Ordering::Acquire);
         (id != Id::NONE).then_some(Id(id))
     }
@@ -184,20 +184,21 @@ impl Dentry {
     }
 
     pub(super) fn set_inode(&self, inode: u64) {
-        // ORDERING: Relaxed; as in `inode`.
+        // ORDERING: Relaxed; a number, nothing is reached through it.
         self.inode.store(inode, Ordering::Relaxed);
     }
 
     /// Holders at this moment.
     pub(super) fn count(&self) -> u32 {
-        // ORDERING: Acquire, partner `release`: who finds 0 sees what the holders wrote.
+        // ORDERING: Acquire, partner `release`: a thread that reads 0 sees the former holders'
+        // writes.
         self.count.load(Ordering::Acquire)
     }
 
     /// Adds a holder; how many there were.
     pub(super) fn hold(&self) -> u32 {
         schedule_point();
-        // ORDERING: Acquire, partner `release`: the new holder sees what former ones wrote.
+        // ORDERING: Acquire, partner `release`: the new holder sees the former holders' writes.
         self.count.fetch_add(1, Ordering::Acquire)
     }
 
@@ -227,20 +228,20 @@ impl Dentry {
 
     /// The dentry above; the root has none.
     pub(super) fn parent(&self) -> Option<Id> {
-        // ORDERING: Relaxed; S2 and S4 say when it may be believed.
+        // ORDERING: Relaxed; S2 and S4 define when it is valid.
         let id = self.parent.load(Ordering::Relaxed);
         (id != Id::NONE).then_some(Id(id))
     }
 
     /// The hash of its name; S4.
     pub(super) fn hash(&self) -> u64 {
-        // ORDERING: Relaxed; S2 and S4 say when it may be believed.
+        // ORDERING: Relaxed; S2 and S4 define when it is valid.
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Whether it is what `wanted` names; S4.
+    /// Whether it is the dentry that `wanted` names; S4.
     pub(super) fn is(&self, wanted: &Wanted) -> bool {
-        // ORDERING: Relaxed; S2 and S4 say when it may be believed.
+        // ORDERING: Relaxed; S2 and S4 define when it is valid.
         let same = |(have, want): (&AtomicU64, &u64)| have.load(Ordering::Relaxed) == *want;
         self.hash() == wanted.hash
             && self.parent() == Some(wanted.parent)
@@ -268,7 +269,7 @@ impl Dentry {
     }
 }
 
-/// What a lookup looks for.
+/// The key of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// The directory.
@@ -302,17 +303,17 @@ impl Wanted {
 /// When a removed slot may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Grace {
-    /// At once: nobody reads without the lock.
+    /// At once: no thread reads without the lock.
     None,
     /// After the readers of now (S3).
     Epoch,
 }
 
-/// What readers without a lock compare.
+/// A version that readers without a lock compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Renames(u64);
 
-/// Slots that nobody uses.
+/// Unused slots.
 #[derive(Debug)]
 struct Free {
     shards: [Padded<Mutex<Vec<u32>>>; SHARDS],
@@ -401,7 +402,7 @@ impl Slab {
     /// A negative dentry with one holder, in no list yet.
     ///
     /// # Panics
-    /// When the slab is full and readers let nothing go.
+    /// When the slab is full and readers delay all reuse.
     pub(super) fn alloc(&self, wanted: &Wanted) -> Id {
         let mut tries = 0;
         let slot = loop {
@@ -481,14 +482,14 @@ impl Slab {
         (dentry, &self.heads[self.chain(dentry.hash())])
     }
 
-    /// What a reader without a lock notes first; `None` while a rename is on its way.
+    /// A reader without a lock reads this first; `None` while a rename is in progress.
     pub(super) fn renames(&self) -> Option<Renames> {
         // ORDERING: Acquire, partner the end of `renaming` (S4).
         let renames = self.renames.load(Ordering::Acquire);
         renames.is_multiple_of(2).then_some(Renames(renames))
     }
 
-    /// Whether no rename began since `noted`, so that what was read in between holds.
+    /// Whether no rename began since `noted`, so that values read in between are valid.
     pub(super) fn unmoved(&self, noted: Renames) -> bool {
         // ORDERING: Acquire, partner the fence in `renaming`: reads before it stay before it (S4).
         fence(Ordering::Acquire);
@@ -517,7 +518,7 @@ impl Slab {
         other.set_name(&name);
     }
 
-    /// Every dentry that is in a chain. For audits while nothing changes.
+    /// Every dentry that is in a chain. For audits without concurrent changes.
     pub(super) fn hashed(&self) -> Vec<Id> {
         let mut all = Vec::new();
         for head in &self.heads {
@@ -530,12 +531,12 @@ impl Slab {
         all
     }
 
-    /// Slots in use. For audits while nothing changes: lets all waiting slots go first.
+    /// Slots in use. For audits without concurrent changes: frees all waiting slots first.
     pub(super) fn in_use(&self) -> usize {
         if self.grace == Grace::Epoch {
             epoch::synchronize();
         }
-        // ORDERING: Relaxed; nothing changes.
+        // ORDERING: Relaxed; there are no concurrent changes.
         let fresh = self.free.fresh.load(Ordering::Relaxed) as usize;
         fresh - self.free.shards.iter().map(|shard| sites::slab(shard).len()).sum::<usize>()
     }

@@ -1,4 +1,4 @@
-//! The paper's tables 1 to 7 anew, and the tables that it had no need of.
+//! The paper's tables 1 to 7, measured again, and some that it did not need.
 //!
 //! # Boundary
 //! Text only. Lock tables have lockmeter's columns and come from the run with the median throughput.
@@ -9,7 +9,7 @@ use super::results::{Measure, Results, watched};
 use std::io::{self, Write};
 use uvfs_concurrent::lock::meter::{ClassReport, lockmeter_table};
 
-/// Which number of threads stands for the paper's.
+/// The number of threads that corresponds to the paper's.
 #[derive(Debug, Clone, Copy)]
 enum Machine {
     /// Its 8-way: our largest number of threads.
@@ -52,7 +52,7 @@ const fn table(
     PaperTable { number, title, variant, kind, machine }
 }
 
-/// Writes all tables. `threads` rises; `cores` is what the machine has.
+/// Writes all tables. `threads` rises; `cores` is this machine's number.
 pub(super) fn write(
     results: &Results,
     variants: &[Variant],

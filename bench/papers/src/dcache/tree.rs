@@ -7,7 +7,7 @@ use super::paths::{Cached, ROOT_INODE, System};
 use super::variants::{BucketLocks, GlobalLock, LazyLru, Lookup, SeparateLru, Update, Walk};
 use std::fmt;
 
-/// Room for what is walked through, several times over.
+/// Room for the walked names, several times over.
 const ENTRIES: usize = 8192;
 
 /// A file system over one of the caches.
@@ -40,7 +40,7 @@ impl Tree {
         self.0.create(path.as_bytes()).map(|open| self.0.close(open)).is_some()
     }
 
-    /// Walks to `path`; false if nothing is there.
+    /// Walks to `path`; false if it does not exist.
     pub fn stat(&self, path: &str) -> bool {
         self.0.stat(path.as_bytes())
     }

@@ -1,12 +1,12 @@
-//! What is wanted of the tree.
+//! Aims of the tree.
 //!
 //! # Boundary
-//! Ratios of medians on the clock, of one run; judging them is the kit's.
+//! Ratios of medians on the clock, of one run; the kit judges them.
 //!
 //! # Why
-//! One row decides, the worst, and is named, so that no average hides it. The same ratio by processor
-//! time stands beside it: it says what would be without other users of the machine, but makes a rival
-//! that sleeps while it waits look better than it is.
+//! The worst row decides, and is named, so that no average hides it. The same ratio by processor
+//! time is beside it: it leaves out other users of the machine, but favours a rival that sleeps
+//! while it waits.
 
 use super::figures::Figures;
 use super::systems::Phase;
@@ -32,7 +32,7 @@ fn aim(what: &str, rows: Vec<(Row, f64)>) -> Aim {
     Aim::new(what, Wish::AtLeast(1.0), parts)
 }
 
-/// What the aims look at.
+/// The figures of the aims.
 struct View<'a>(&'a Figures);
 
 impl View<'_> {
@@ -55,7 +55,7 @@ impl View<'_> {
         Some((row, ours.0 / best.0, ours.1 / best.1))
     }
 
-    /// The rows of several phases, each with what is wanted.
+    /// The rows of several phases, each with its bound.
     fn all_against(
         &self,
         others: &[&str],

@@ -1,8 +1,7 @@
-//! What was measured, by phase, pattern, system and number of threads.
+//! The measurements, by phase, pattern, system and number of threads.
 //!
 //! # Boundary
-//! Keeps samples and gives medians and lines. Which tables there are is in `tables`, what is wanted in
-//! `aims`.
+//! Keeps samples and returns medians and lines. `tables` has the tables, `aims` the aims.
 
 use super::systems::{Phase, Round};
 use std::collections::BTreeMap;
@@ -58,7 +57,7 @@ impl Figures {
         self.items
     }
 
-    /// Who took part.
+    /// The measured systems.
     pub(super) fn systems(&self) -> &[String] {
         &self.systems
     }

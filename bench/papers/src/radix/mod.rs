@@ -1,16 +1,16 @@
 //! `uvfs-bench-papers radix`: the experiment of Zijlstra 2007 with our trees, and its rivals.
 //!
 //! # Boundary
-//! Which systems take turns, how often, and the report. What a round does is in `systems`; the rivals
-//! are asked through `rivals`. Asserts no time; does check that every operation did what it should.
+//! The systems, their turns, and the report. `systems` implements a round; `rivals` sends requests
+//! to the rivals. Asserts no time; checks the result of every operation.
 //!
 //! # Why
-//! The paper inserts, tags, untags and removes 16,777,216 items by two threads, each in its own half of
-//! the range or in turns with the other, and compares one lock, locks from the root down, and optimistic
-//! locks. So do we, with lookups and searches besides. All systems of a setting take turns, so what
-//! disturbs the machine falls on all alike. Weakness: the rivals are built with other crates'
-//! allocators and run in other processes, so their first touch of memory is not at the same time as
-//! ours.
+//! The paper inserts, tags, untags and removes 16,777,216 items by two threads, each in its own
+//! half of the range or in turns with the other. It compares one lock, locks from the root down,
+//! and optimistic locks. So do we, with lookups and searches besides. All systems of a setting take
+//! turns, so disturbances of the machine affect all alike. Weakness: the rivals are built with
+//! other crates' allocators and run in other processes, so they first touch memory at another time
+//! than ours.
 
 mod aims;
 mod figures;
@@ -87,10 +87,10 @@ impl System {
     }
 }
 
-/// Measures what `arguments` ask for.
+/// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// Unknown systems, and at the end: which systems failed.
+/// Unknown systems, and at the end: the failed systems.
 pub(crate) fn run(arguments: &RadixArguments) -> io::Result<()> {
     cleanup::on_signals()?;
     let items = arguments.items.unwrap_or(match (arguments.tiny, arguments.quick) {
@@ -165,7 +165,7 @@ pub(crate) fn run(arguments: &RadixArguments) -> io::Result<()> {
     Err(io::Error::other(format!("not everything was measured: {}", failures.join("; "))))
 }
 
-/// Who takes part, ours first.
+/// The measured systems, ours first.
 fn chosen(wanted: &[String], rivals: Option<&Rivals>) -> Result<Vec<System>, String> {
     let theirs = rivals.map_or(&[][..], Rivals::names);
     let all = || {

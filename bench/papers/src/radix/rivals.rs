@@ -1,4 +1,4 @@
-//! What the indexes in `bench-compare radix` are asked: a round of every phase that they have.
+//! Requests to the indexes in `bench-compare radix`: a round of every phase that they have.
 //!
 //! # Boundary
 //! Writes requests and reads answers; the lines are described in `bench-compare/src/radix/mod.rs`.
@@ -7,10 +7,10 @@ use super::systems::{Phase, Round, Span};
 use uvfs_bench_kit::rivals::{Rivals, odd};
 use uvfs_bench_workload::keys::Pattern;
 
-/// Lets `name` do a round.
+/// Has `name` run a round.
 ///
 /// # Errors
-/// What it says.
+/// Its answer.
 pub(super) fn round(
     rivals: &mut Rivals,
     name: &str,

@@ -1,12 +1,13 @@
 //! Our three trees: one round of every operation on a fresh tree, timed.
 //!
 //! # Boundary
-//! What a phase does, and that it did it; nothing is measured of a tree that answers wrongly.
+//! The work of a phase, and a check of its result; a tree with wrong answers is not measured.
 //!
 //! # Why
-//! Processor time beside wall time tells work from waiting for the machine's other users. A
+//! Processor time beside wall time separates work from waiting for the machine's other users. A
 //! waiter here spins before it yields, so most of its waiting counts as work. Weakness: the tree's
-//! memory comes from a pool that an earlier round has filled; only the first round touches it fresh.
+//! memory comes from a pool that an earlier round has filled; only the first round touches it
+//! first.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -21,7 +22,7 @@ static CLASS: LockClass = LockClass::new(1, "bench-radix", "nodes of the measure
 /// Those of this process, the paper's names for them.
 pub(super) const NAMES: [&str; 3] = ["serial", "ladder-path", "optimistic"];
 
-/// What is done to every item, in this order.
+/// The operation on every item, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Insert,
@@ -67,12 +68,12 @@ pub(super) struct Span {
     pub(super) cpu: f64,
 }
 
-/// What a round measured.
+/// The figures of a round.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Round {
     /// The phases that the system has.
     pub(super) spans: Vec<(Phase, Span)>,
-    /// Bytes of the full structure for each item, if it says so.
+    /// Bytes of the full structure for each item, if it reports them.
     pub(super) bytes_per_item: Option<f64>,
 }
 
@@ -101,7 +102,7 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
         let worker = Worker { tree: &tree, pattern, number: member.number, threads, items };
         let (mut stints, mut bytes) = (Vec::new(), 0);
         for phase in Phase::ALL {
-            // All threads do the same, whatever the pattern.
+            // All threads do the same for each pattern.
             if phase == Phase::RangeTag && pattern != Pattern::Sequential {
                 continue;
             }
@@ -126,7 +127,7 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
     if !tree.is_empty() {
         return Err("items are there after they were removed".to_owned());
     }
-    // So that no round pays for freeing what the one before retired.
+    // So that no round pays for freeing objects that the one before retired.
     epoch::synchronize();
     epoch::collect();
     let bytes: usize = results.iter().map(|result| result.1).sum();
@@ -134,8 +135,8 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
     Ok(Round { spans, bytes_per_item })
 }
 
-/// What a thread did: its phases, each with how many items went wrong, and the bytes of the full
-/// tree if it looked.
+/// The work of a thread: its phases, each with the number of wrong items, and the bytes of the full
+/// tree if it read them.
 type Done = (Vec<(Phase, Stint, u64)>, usize);
 
 impl From<team::Span> for Span {
@@ -155,7 +156,7 @@ struct Worker<'a, L: Locking> {
 }
 
 impl<L: Locking> Worker<'_, L> {
-    /// Does a phase; how many items went wrong.
+    /// Runs a phase; returns the number of wrong items.
     fn phase(&self, phase: Phase) -> u64 {
         match phase {
             Phase::Insert => {

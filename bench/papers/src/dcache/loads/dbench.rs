@@ -1,12 +1,12 @@
 //! A file server's clients, each in a tree of its own: the mix of the paper's dbench run.
 //!
 //! # Why
-//! Table 1 counts, for each `d_move` of the paper's dbench run, 272 `d_lookup`s, 30 `dput`s that took
-//! the lock, 7.5 `d_instantiate`s, 5 `d_delete`s, 2.6 `d_alloc`s, 1.5 `prune_dcache`s and 0.14
-//! `select_parent`s. The mix below comes near: names are few and come back, so a create finds a
-//! negative dentry more often than none; the cache has room for [`ROOM`] of the names, which makes the
-//! rest `d_alloc`s and prunes; paths have dbench's five components. What came of it is printed
-//! beside the paper's proportions.
+//! Table 1 counts, for each `d_move` of the paper's dbench run, 272 `d_lookup`s, 30 `dput`s that
+//! took the lock, 7.5 `d_instantiate`s, 5 `d_delete`s, 2.6 `d_alloc`s, 1.5 `prune_dcache`s and 0.14
+//! `select_parent`s. The mix below is close. Names are few and are reused, so a create usually
+//! finds a negative dentry. The cache has room for [`ROOM`] of the names, and the others cause
+//! `d_alloc`s and prunes. Paths have dbench's five components. The measured proportions are printed
+//! beside the paper's.
 
 use super::{Load, Numbers, Operation, Script};
 
@@ -16,7 +16,7 @@ const NAMES: usize = 32;
 /// Part of a client's names that the cache has room for.
 const ROOM: f64 = 0.67;
 
-/// How often each kind comes: for 14 renames, so that one directory is made and removed.
+/// The frequency of each kind: for 14 renames, so that one directory is made and removed.
 const MIX: [(Step, usize); 9] = [
     (Step::StatDirectory, 210),
     (Step::OpenAndStat, 112),

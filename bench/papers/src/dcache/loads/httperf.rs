@@ -51,7 +51,7 @@ pub(super) fn load(clients: usize, operations: usize) -> Load {
     Load { preparation, held, clients, entries_max: count * 2 + 1000 }
 }
 
-/// Where file `number` lies: popular ones in all directories alike.
+/// The path of file `number`: popular ones are in all directories alike.
 fn file(number: usize) -> String {
     let (outer, inner) = (number % FAN_OUT, number / FAN_OUT % FAN_OUT);
     format!("a{outer}/b{inner}/c/page{number:06}.html")

@@ -1,12 +1,13 @@
 //! The two loads of the paper, as scripts that are fixed before the clock starts.
 //!
 //! # Boundary
-//! What each client does, in order, and what must come of it. Knows no variant. Data is neither
-//! written nor read: this is about names.
+//! The operations of each client, in order, and their required results. Knows no variant. Data is
+//! neither written nor read: the subject is names.
 //!
 //! # Why
-//! The same seed gives the same script, so every variant does the same work, and every operation
-//! has one right answer, which is checked. Formatting and random numbers happen before the clock starts.
+//! The same seed makes the same script, so every variant does the same work, and every operation
+//! has one right answer, which is checked. Formatting and random numbers happen before the clock
+//! starts.
 
 pub(super) mod dbench;
 pub(super) mod httperf;
@@ -23,9 +24,9 @@ pub(super) enum Operation {
     Open(u32),
     /// Open, ask for attributes by path, close: dbench's habit.
     OpenAndStat(u32),
-    /// Attributes of what is there.
+    /// Attributes of an existing file.
     Stat(u32),
-    /// Attributes of what is not there.
+    /// Attributes of a missing file.
     StatMissing(u32),
     /// Open a new file and close it.
     Create(u32),
@@ -41,7 +42,7 @@ pub(super) enum Operation {
     RemoveDirectory(u32),
 }
 
-/// What one client does.
+/// The operations of one client.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) paths: Vec<Path>,

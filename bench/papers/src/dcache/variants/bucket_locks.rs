@@ -2,17 +2,19 @@
 //!
 //! # Concurrency
 //! C1. A chain and its LRU list change only under the bucket's lock, children only under
-//!     `dcache_lock`. Who needs both takes them in that order; nobody holds two buckets.
+//!     `dcache_lock`. A thread that needs both takes them in that order; no thread holds two
+//!     buckets.
 //! C2. A count leaves 0 and arrives at 0 only under the lock of its dentry's bucket; so whenever
-//!     that lock is free, the hashed dentries with count 0 in the chain are exactly those in its list.
-//! C3. A rename moves a dentry that it holds from one bucket to another, one lock after the other. A
-//!     dentry's hash changes only under the bucket that it leaves: who locked the bucket of a hash that
-//!     was old locks again. A lookup that saw a rename and found nothing looks again under
-//!     `dcache_lock`.
+//!     that lock is free, the hashed dentries with count 0 in the chain are exactly those in its
+//!     list.
+//! C3. A rename moves a dentry that it holds from one bucket to another, one lock after the other.
+//!     A dentry's hash changes only under the bucket that it leaves: a thread that locked the
+//!     bucket of an old hash locks again. A lookup that saw a rename and found nothing looks again
+//!     under `dcache_lock`.
 //!
 //! # Why
-//! Section 4, which the paper abandoned ([`super`] says why it can be had here).
-//! Weakness: pruning goes round the buckets, so "least recently used" holds only within each.
+//! Section 4, which the paper abandoned ([`super`] has the reason why it works here). Weakness:
+//! pruning visits the buckets in turn, so "least recently used" holds only within each.
 
 use super::super::api::Dcache;
 use super::super::lists::{Lru, Tree};
@@ -33,7 +35,7 @@ pub(in super::super) struct BucketLocks {
     entries_max: usize,
 }
 
-/// What became of one bucket's least recently used dentry.
+/// The result for one bucket's least recently used dentry.
 enum Pruned {
     Nothing,
     SecondRound,
@@ -173,7 +175,7 @@ impl Dcache for BucketLocks {
     fn prune_dcache(&self, count: usize) -> usize {
         let (mut dropped, mut seen, mut idle) = (0, 0, 0);
         while seen < count && idle < self.buckets.len() {
-            // ORDERING: Relaxed; which bucket is next matters to nobody else.
+            // ORDERING: Relaxed; no other data depends on the next bucket.
             let at = self.hand.fetch_add(1, Ordering::Relaxed) % self.buckets.len();
             match self.prune_bucket(&self.buckets[at]) {
                 Pruned::Nothing => idle += 1,

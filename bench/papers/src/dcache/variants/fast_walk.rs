@@ -1,9 +1,9 @@
 //! `fast-walk`: Alexander Viro's walk. One hold of `dcache_lock` for all components that are cached.
 //!
 //! # Concurrency
-//! Nothing can be dropped while the lock is held, so the dentries on the way need no reference: only
-//! the last one gets its own. At a miss the walk takes a reference to the directory, leaves the lock,
-//! and goes on as it always did.
+//! No dentry can be dropped while the lock is held, so the dentries of the path need no reference:
+//! only the last one gets its own. At a miss the walk takes a reference to the directory, releases
+//! the lock, and continues like the plain walk.
 //!
 //! # Why
 //! Section 7.1; part of Linux from 2.5.11. It saves the counts of directories that all paths share.

@@ -137,7 +137,7 @@ impl Dcache for GlobalLock {
     fn prune_dcache(&self, count: usize) -> usize {
         let mut dropped = 0;
         let mut lists = sites::prune_dcache(&self.dcache_lock);
-        // As in Linux, what was referenced lately gets a second round, and that counts as one.
+        // Like Linux, a recently referenced dentry gets a second round, and that counts as one.
         for _ in 0..count {
             let Some(id) = lists.lru.last() else { break };
             lists.lru.remove(&self.slab, id);

@@ -5,14 +5,14 @@
 //! C2. A count leaves 0 only under the dentry's `d_lock`, and only while the dentry is hashed. It
 //!     arrives at 0 only under `dcache_lock`.
 //! C3. A dentry with count 0 is unhashed only under `dcache_lock` and its `d_lock`; after that its
-//!     count stays 0 and whoever unhashed it frees it.
-//! C4. Whenever `dcache_lock` is free, every hashed dentry with count 0 is in the list. Others may be
-//!     in it too, until the list is brought up to date.
+//!     count stays 0 and the thread that unhashed it frees it.
+//! C4. Whenever `dcache_lock` is free, every hashed dentry with count 0 is in the list. Others may
+//!     be in it, too, until the list is brought up to date.
 //!
 //! # Why
 //! Section 6, the paper's choice. A lookup takes no global lock at all. The routines are those that
-//! went into Linux 2.5.62 from this patch. A timer (6.1) or whoever traverses the list (6.2) takes
-//! the used dentries out of it.
+//! Linux 2.5.62 took from this patch. A timer (6.1) or the thread that traverses the list (6.2)
+//! removes used dentries from it.
 
 use super::super::api::Dcache;
 use super::super::lists::Lists;
@@ -25,9 +25,9 @@ use uvfs_concurrent::lock::Mutex;
 /// When used dentries leave the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Update {
-    /// Every [`TICK`], and when somebody traverses the list.
+    /// Every [`TICK`], and when a thread traverses the list.
     Timer,
-    /// When somebody traverses the list.
+    /// When a thread traverses the list.
     Traversal,
 }
 
@@ -53,8 +53,8 @@ impl LazyLru {
         Self { slab, root, dcache_lock, entries_max, update }
     }
 
-    /// Takes a reference to a dentry that was found without a lock (C2). `None` if it is not what
-    /// was looked for any more.
+    /// Takes a reference to a dentry that was found without a lock (C2). `None` if it is no longer
+    /// the wanted one.
     fn dget_found(&self, id: Id, wanted: &Wanted) -> Option<Id> {
         let dentry = self.slab.at(id);
         let _d_lock = sites::d_lookup(&dentry.d_lock);
@@ -123,7 +123,7 @@ impl Dcache for LazyLru {
         let _pin = epoch::pin();
         let Some(renames) = self.slab.renames() else { return self.d_lookup_locked(wanted) };
         let found = self.slab.find(wanted);
-        // What is confirmed under its `d_lock` was there, whatever else moved.
+        // A dentry confirmed under its `d_lock` was there, whatever else moved.
         if let Some(id) = found.and_then(|id| self.dget_found(id, wanted)) {
             return Some(id);
         }

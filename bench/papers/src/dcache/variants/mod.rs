@@ -7,13 +7,13 @@
 //! | `bucket-locks` | 4 | under the bucket's lock | one list per bucket, under the bucket's lock |
 //! | `separate-lru` | 5 | without a lock | under `d_lru_lock` |
 //! | `lazy-lru-timer` | 6.1 | without a lock, count under `d_lock` | used dentries stay until the timer |
-//! | `lazy-lru-traversal` | 6.2 | the same | used dentries stay until somebody traverses the list |
+//! | `lazy-lru-traversal` | 6.2 | the same | used dentries stay until a thread traverses the list |
 //! | `fast-walk` | 7.1 | all components under one hold of `dcache_lock` | under `dcache_lock` |
 //!
 //! # Why
-//! The paper abandoned section 4: lists that span buckets asked for several bucket locks at once. It
+//! The paper abandoned section 4: lists that span buckets needed several bucket locks at once. It
 //! works here because those lists stay under `dcache_lock`, which ranks before the buckets, and
-//! because renames are rare enough to send their witnesses to the slow way.
+//! because renames are rare enough that lookups which see one can take the slow path.
 
 mod bucket_locks;
 mod fast_walk;

@@ -1,10 +1,10 @@
 //! `rcu-hash`: the first RCU patch. The hash is read without a lock; the LRU list is not.
 //!
 //! # Concurrency
-//! A lookup pins the epoch and follows the chain. A dentry that somebody uses gets one reference
-//! more by compare-exchange. One that nobody uses is in the LRU list, and to take it out the lookup
-//! needs the `dcache_lock` after all; there it checks that the dentry is still hashed.
-//! Whoever met a rename looks again under the lock.
+//! A lookup pins the epoch and follows the chain. A used dentry gets one more reference by
+//! compare-exchange. An unused one is in the LRU list, and to remove it from there the lookup needs
+//! the `dcache_lock`; under it the lookup checks that the dentry is still hashed. A lookup that saw
+//! a rename looks again under the lock.
 //!
 //! # Why
 //! Section 3. The paper found that its dbench took the lock after almost every lookup, because the
@@ -36,7 +36,7 @@ impl GlobalLock {
             return self.d_lookup_locked(wanted);
         }
         let mut lists = sites::d_lookup(&self.dcache_lock);
-        // It may be gone by now, and a new one in its place.
+        // It may be freed by now, and its slot reused.
         let id = match dentry.hashed.get() && dentry.is(wanted) {
             true => id,
             false => self.slab.find(wanted)?,

@@ -1,15 +1,15 @@
-//! `separate-lru`: lock-free hash lookup, and a lock of its own for the LRU list.
+//! `separate-lru`: lock-free hash lookup, and a separate lock for the LRU list.
 //!
 //! # Concurrency
-//! C1. Chains and children change only under `dcache_lock`, the LRU list only under `d_lru_lock`.
-//!     Who needs both takes them in that order.
-//! C2. A count leaves 0 and arrives at 0 only under `d_lru_lock`; so whenever that lock is free, the
-//!     hashed dentries in the list are exactly those with count 0.
-//! C3. An unused dentry is unhashed only under both locks. A lookup that holds `d_lru_lock` and finds
-//!     its dentry hashed may therefore take it; one that finds it unhashed looks again.
+//! C1. Chains and children change only under `dcache_lock`, the LRU list only under `d_lru_lock`. A
+//!     thread that needs both takes them in that order.
+//! C2. A count leaves 0 and arrives at 0 only under `d_lru_lock`; so whenever that lock is free,
+//!     the hashed dentries in the list are exactly those with count 0.
+//! C3. An unused dentry is unhashed only under both locks. A lookup that holds `d_lru_lock` and
+//!     finds its dentry hashed may therefore take it; one that finds it unhashed looks again.
 //!
 //! # Why
-//! Section 5. In the paper most of the load went over to the new lock.
+//! Section 5. In the paper most of the load moved to the new lock.
 
 use super::super::api::Dcache;
 use super::super::lists::{Lru, Tree};
@@ -58,8 +58,8 @@ impl SeparateLru {
         Some(id)
     }
 
-    /// For who met a rename: while the `dcache_lock` is held there is none, and what is found stays
-    /// hashed.
+    /// For a lookup that saw a rename: while the `dcache_lock` is held there is none, and the found
+    /// dentry stays hashed.
     fn d_lookup_locked(&self, wanted: &Wanted) -> Option<Id> {
         let _tree = sites::d_lookup(&self.dcache_lock);
         self.dget_found(self.slab.find(wanted)?)
@@ -114,7 +114,7 @@ impl Dcache for SeparateLru {
                     return;
                 }
             }
-            // Unhashed and unused: nobody can find it any more (C3).
+            // Unhashed and unused: no thread can find it any more (C3).
             next = dentry.parent();
             sites::dput_kill(&self.dcache_lock).remove(&self.slab, id);
             self.slab.free(id);

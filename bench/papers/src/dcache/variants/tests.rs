@@ -171,7 +171,7 @@ impl Check for RenameHidesNothing {
             });
             for _ in 0..2 {
                 scope.spawn(|| {
-                    // Only what is cached: a miss would ask the store, and be right again.
+                    // Only cached entries: a miss would ask the store, and be right again.
                     let root = system.dcache.root();
                     // ORDERING: Acquire, partner the store below.
                     while !done.load(Ordering::Acquire) {
