@@ -1,4 +1,4 @@
-//! Everything that can be known to be wrong before anything is mounted.
+//! All checks that are possible before a mount is made.
 //!
 //! # Boundary
 //! Looks and refuses; changes nothing. Each refusal is one line: the thing, the cause, the remedy.
@@ -6,10 +6,10 @@
 //! invent them.
 //!
 //! # Why
-//! The kernel's answer to most of these mistakes is one errno for several causes (`ENOTCONN`, `EPERM`,
-//! or a mount that deadlocks when it is walked). Looking first costs a few system calls, once.
-//! Weakness: what is true here may have changed when the mount is made; the kernel then refuses
-//! with fewer words.
+//! The kernel answers most of these mistakes with one errno for several causes (`ENOTCONN`,
+//! `EPERM`), or with a mount that deadlocks when it is walked. A check costs a few system calls,
+//! once. Weakness: the facts may have changed when the mount is made; the kernel then refuses with
+//! fewer words.
 
 use crate::Failure;
 use crate::mountinfo::{self, MountEntry};
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the kernel is asked for a FUSE session.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
-/// Who may use `--allow-other`.
+/// The file that permits `--allow-other`.
 pub(crate) const FUSE_CONF: &str = "/etc/fuse.conf";
 
 /// The source directory, canonical: it exists, is a directory and may be listed.
@@ -51,7 +51,7 @@ pub(crate) fn source_directory(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether a mount may hide what MOUNTPOINT contains.
+/// Whether a mount may hide the contents of MOUNTPOINT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// It must be empty.
@@ -60,8 +60,8 @@ pub(crate) enum Contents {
     MayBeHidden,
 }
 
-/// The mountpoint, canonical: an existing directory with no uvfs mount on it yet. `is_served` says
-/// whether a daemon answers for a mount in the table.
+/// The mountpoint, canonical: an existing directory with no uvfs mount on it yet. `is_served`
+/// reports whether a daemon answers for a mount in the table.
 pub(crate) fn mountpoint(
     path: &Path,
     contents: Contents,
@@ -70,7 +70,7 @@ pub(crate) fn mountpoint(
 ) -> Result<PathBuf, Failure> {
     let shown = path.display();
     let refused = |text: String| Err(Failure::refused(format!("mountpoint {shown}: {text}")));
-    // First by the table: looking at a mount whose daemon is gone or stuck fails or hangs.
+    // The table first: a look at a mount whose daemon is dead or stuck fails or hangs.
     if let Ok(mount) = mountinfo::find_among(mounts, path) {
         let place = mount.mountpoint.display();
         return if is_served(&mount) {
@@ -95,7 +95,7 @@ pub(crate) fn mountpoint(
         Ok(true) if contents == Contents::MustBeEmpty => refused(
             "not empty; name an empty directory, or hide its entries with --nonempty".into(),
         ),
-        // Mounting needs no right to list; what cannot be listed cannot be judged either.
+        // Mounting needs no right to list, and the contents cannot be judged without it.
         Ok(_) | Err(_) => Ok(place),
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn apart(source: &Path, mountpoint: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether `inner` is `outer` or lies below it.
+/// Whether `inner` is `outer` or below it.
 fn contains(outer: &Path, inner: &Path) -> bool {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let Some(outer_identity) = fs::metadata(outer).ok().map(identity) else {
@@ -145,7 +145,7 @@ fn contains(outer: &Path, inner: &Path) -> bool {
             .any(|ancestor| fs::metadata(ancestor).ok().map(identity) == Some(outer_identity))
 }
 
-/// Who is about to mount, and with what.
+/// The mounting user, with programs and devices.
 #[derive(Debug)]
 pub(crate) struct Mounter<'a> {
     /// Root's user id or CAP_SYS_ADMIN: mounts without help.
@@ -240,7 +240,7 @@ pub(crate) fn descriptors() -> Result<(), Failure> {
     }
 }
 
-/// The limit of this process's address space and what helps, if it has one.
+/// The limit of this process's address space, if it has one, and the remedy.
 pub(crate) fn address_space() -> Option<String> {
     let limit = show_bytes(getrlimit(Resource::As).current?);
     Some(format!(

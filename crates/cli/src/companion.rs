@@ -1,12 +1,12 @@
 //! `uvfs contention`: a program of its own, started in this one's place as git starts `git-NAME`.
 //!
 //! # Boundary
-//! Finds it and hands all words over; knows nothing of what it does.
+//! Finds it and passes all words on; knows nothing of its work.
 //!
 //! # Why
-//! The analyser carries a compiler's worth of readers and a library for other programs; who mounts a directory
-//! builds and keeps none of that. Beside this program it is of the same installation, so it is looked for there
-//! first. Weakness: found in PATH it may be another version.
+//! The analyser carries a compiler's worth of readers and a library for other programs; a user that only mounts
+//! directories builds none of that. The copy beside this program is of the same installation, so that is tried first.
+//! Weakness: one found in PATH may be another version.
 
 use crate::Failure;
 use std::ffi::OsString;
@@ -19,14 +19,14 @@ use std::process::{Command, ExitCode};
 const NOT_FOUND: u8 = 127;
 const NOT_STARTED: u8 = 126;
 
-/// A program that this one's user takes for a part of it.
+/// A program that users see as a part of this one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Companion {
     /// The subcommand.
     word: &'static str,
     /// The program.
     program: &'static str,
-    /// What installs it.
+    /// The command that installs it.
     remedy: &'static str,
 }
 

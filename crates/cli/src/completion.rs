@@ -1,15 +1,14 @@
-//! `uvfs completions`: what a shell may write behind the cursor.
+//! `uvfs completions`: the words that a shell may write at the cursor.
 //!
 //! # Boundary
-//! Which words there are is [`crate::flags`]' business; which values an argument takes is decided here, by its name in
-//! the command. The engine and the scripts of zsh and fish are `clap_complete`'s; the script of bash is ours.
+//! [`crate::flags`] has the words; this module finds the values of an argument by its name in the command. The engine
+//! and the scripts of zsh and fish are `clap_complete`'s; the script of bash is ours.
 //!
 //! # Why
-//! The script asks the program at each key, so it knows the mounts of this moment and never lacks a flag. The mount
-//! table is read and no mount is touched: a dead one must not hang the line that is to unmount it. Bash breaks words at
-//! `:` and `=`, which requests such as `1:/srv` do not survive, so its script puts them together again and takes
-//! the same part off the answers. Weakness: a directory is listed to complete its entries, and hangs where its
-//! server does.
+//! The script asks the program at each key, so it knows the current mounts and never lacks a flag. It reads the mount
+//! table and touches no mount: a dead one must not hang the very line that unmounts it. Bash breaks words at `:` and
+//! `=`, which would split requests such as `1:/srv`, so its script joins them again and removes the same part from the
+//! answers. Weakness: a directory is listed to complete its entries, and hangs if its server does.
 
 use crate::Failure;
 use crate::flags::{Arguments, Shell};
@@ -33,8 +32,8 @@ const INDEX: &str = "_CLAP_COMPLETE_INDEX";
 const PROGRAM: &str = "uvfs";
 const SHELLS: Shells<'static> = Shells(&[&Bash, &Zsh, &Fish]);
 
-/// The script of bash. Its first loop undoes the breaking of words: a word that stands directly behind the one before
-/// it in the line is a part of it.
+/// The script of bash. Its first loop undoes the breaking of words: a word directly after the one before it in the line
+/// is a part of it.
 const BASH: &str = r#"_uvfs() {
     local rest=$COMP_LINE word current prefix breaks= i
     local -a words=()
@@ -87,7 +86,7 @@ pub(crate) fn answer() {
     clap_complete::CompleteEnv::with_factory(command).var(ASKED_BY).shells(SHELLS).complete();
 }
 
-/// The command line with what its values may be.
+/// The command line with completers for its values.
 fn command() -> clap::Command {
     let mounts = || ArgValueCompleter::new(mountpoints);
     let mut whole = Arguments::command();
@@ -165,7 +164,7 @@ fn sources(typed: &OsStr) -> Vec<CompletionCandidate> {
     found
 }
 
-/// What `uvfs drop` takes: a digit, and the directory behind it.
+/// Values of `uvfs drop`: a digit, and the directory behind it.
 fn requests(typed: &OsStr) -> Vec<CompletionCandidate> {
     let kinds = [("1:", "pages"), ("2:", "names and inodes"), ("3:", "both")];
     let inside = kinds.iter().find_map(|(kind, _)| behind(typed, kind, directories));
@@ -173,7 +172,7 @@ fn requests(typed: &OsStr) -> Vec<CompletionCandidate> {
     inside.unwrap_or_else(|| beginning_with(typed, kinds))
 }
 
-/// What `uvfs set` takes.
+/// Values of `uvfs set`.
 fn settings(typed: &OsStr) -> Vec<CompletionCandidate> {
     let levels = |typed: &OsStr| {
         beginning_with(typed, LEVELS.map(|(level, _)| CompletionCandidate::new(level)))
@@ -184,7 +183,7 @@ fn settings(typed: &OsStr) -> Vec<CompletionCandidate> {
     beginning_with(typed, KEYS.map(|key| CompletionCandidate::new(format!("{key}="))))
 }
 
-/// What `uvfs policy` takes: a policy, then directories; or a mountpoint.
+/// Values of `uvfs policy`: a policy, then directories; or a mountpoint.
 fn policies(typed: &OsStr) -> Vec<CompletionCandidate> {
     let words = ["keep", "once", "normal", "none"].map(CompletionCandidate::new);
     let mut found = beginning_with(typed, words);
@@ -207,7 +206,7 @@ fn beginning_with(
     candidates.into_iter().filter(begins).collect()
 }
 
-/// What `complete` finds behind `prefix`, if `typed` begins with it.
+/// The results of `complete` behind `prefix`, if `typed` begins with it.
 fn behind(
     typed: &OsStr,
     prefix: &str,

@@ -1,14 +1,14 @@
-//! Settings from files and the environment: what an option of `uvfs mount` is where the command line does not say.
+//! Settings from files and the environment: values of options of `uvfs mount` that the command line lacks.
 //!
 //! # Boundary
-//! Finds values and says where each is from. They become words of the command line, so that an option is read and refused in
-//! one place, however it came; what a mount does with it is [`crate::plan`]'s.
+//! Finds values and records the origin of each. They become words of the command line, so that an option from any
+//! origin is read and refused in one place; [`crate::plan`] applies it.
 //!
 //! # Why
-//! The nearest word holds: the command line, then a variable `UVFS_…`, then the user's file, then the machine's; in a
-//! file what is said of one mountpoint, then what is said of all. A key that is unknown is refused, since a misspelt limit is
-//! none. A file is read only if it is its reader's or root's, and nobody else may write it. Weakness: a flag that a
-//! file sets cannot be taken back on the command line, only by its variable.
+//! The nearest word wins: the command line, then a variable `UVFS_…`, then the user's file, then the machine's; in a
+//! file the table of one mountpoint, then the general one. An unknown key is refused, since a misspelt limit would be
+//! no limit. A file is read only if its owner is the reader or root, and no other user may write it. Weakness: a flag
+//! that a file sets cannot be cleared on the command line, only by its variable.
 
 use crate::Failure;
 use crate::flags::{Arguments, ConfigAction, ConfigArguments};
@@ -30,7 +30,7 @@ const SYSTEM: &str = "/etc/uvfs/config.toml";
 const USER: &str = "uvfs/config.toml";
 /// A file to be read instead of both.
 const INSTEAD: &str = "UVFS_CONFIG";
-/// What all variables begin with.
+/// The prefix of all variables.
 const PREFIX: &str = "UVFS_";
 /// For every mount.
 const MOUNT: &str = "mount";
@@ -40,7 +40,7 @@ const MOUNTPOINT: &str = "mountpoint";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Options that only a command line has.
 const NOT_HERE: [&str; 4] = ["help", "update-fstab", "in-background", COLOR];
-/// What may stand before the command.
+/// The option that may precede the command.
 const COLOR: &str = "color";
 
 /// Where a value is from.
@@ -76,7 +76,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// What a file may have, word for word, with where it is from; a default that depends on more is a comment.
+    /// A line as a file may have it, with its origin; a default that depends on more is a comment.
     fn line(&self) -> String {
         let line = match &self.value {
             Some(value) if self.is_flag => format!("{} = {value}", self.option),
@@ -111,14 +111,15 @@ struct ConfigFile {
     table: Table,
 }
 
-/// The words of a command line, with those of `uvfs mount` that files and the environment add; and where those are from.
+/// The words of a command line, with those of `uvfs mount` that files and the environment add; and the origins of
+/// these.
 ///
 /// # Errors
-/// What is wrong with a file or a variable.
+/// A fault in a file or a variable.
 pub(crate) fn completed(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<String>), Failure> {
     let command = place_of_command(&words);
     let is_mount = words.get(command).is_some_and(|word| word == MOUNT);
-    // What makes no sense is said by the reader of the command line; a question for help is no mount.
+    // The reader of the command line reports invalid words; a request for help is no mount.
     let given = is_mount.then(|| Arguments::command().try_get_matches_from(&words).ok()).flatten();
     let Some(given) = given.as_ref().and_then(|given| given.subcommand_matches(MOUNT)) else {
         return Ok((words, Vec::new()));
@@ -136,7 +137,7 @@ pub(crate) fn completed(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<Stri
     Ok((all, told))
 }
 
-/// Where in `words` the command stands: behind what holds for every command.
+/// The index of the command in `words`: behind the options that apply to every command.
 fn place_of_command(words: &[OsString]) -> usize {
     let long = format!("--{COLOR}");
     let mut at = 1;
@@ -150,10 +151,10 @@ fn place_of_command(words: &[OsString]) -> usize {
     at
 }
 
-/// What holds for `mountpoint`, a line for each option, as a file may have it.
+/// The settings of `mountpoint`, a line for each option, as a file may have it.
 ///
 /// # Errors
-/// What is wrong with a file or a variable.
+/// A fault in a file or a variable.
 pub(crate) fn lines(mountpoint: Option<&Path>) -> Result<Vec<String>, Failure> {
     let settings = effective(&Sources::here()?, mountpoint.map(Path::as_os_str), None)?;
     Ok(settings.iter().map(Setting::line).collect())
@@ -162,7 +163,7 @@ pub(crate) fn lines(mountpoint: Option<&Path>) -> Result<Vec<String>, Failure> {
 /// Runs `uvfs config`.
 ///
 /// # Errors
-/// What is wrong with a file or a variable.
+/// A fault in a file or a variable.
 pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, Failure> {
     let ConfigAction::Show { effective: all, json, mountpoint } = &arguments.action;
     let sources = Sources::here()?;
@@ -237,7 +238,7 @@ impl Sources {
         let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".config"));
         let user = folder.or_else(home).map(|folder| folder.join(USER));
         let files = match instead {
-            // Whoever names a file wants it.
+            // A file named by the user must exist.
             Some(path) => vec![(PathBuf::from(path), true)],
             None => {
                 let user = user.into_iter().map(|path| (path, false));
@@ -316,7 +317,7 @@ impl ConfigFile {
         Ok(Some(Self { path: path.to_path_buf(), table }))
     }
 
-    /// Refuses what nobody would read.
+    /// Refuses keys that no option reads.
     fn check(&self, options: &[Arg]) -> Result<(), Failure> {
         let at = |table: &str, why: String| {
             Failure::refused(format!("{} {table}: {why}", self.path.display()))
@@ -361,7 +362,7 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// The tables, as they are headed in the file.
+    /// The tables, by their headings in the file.
     fn tables(&self) -> Vec<(String, &Value)> {
         let all = self.table.get(MOUNT).map(|values| (format!("[{MOUNT}]"), values));
         let of_one = self.table.get(MOUNTPOINT).and_then(Value::as_table).into_iter().flatten();
@@ -369,7 +370,7 @@ impl ConfigFile {
         all.into_iter().chain(of_one).collect()
     }
 
-    /// What it says of an option, with the table that does.
+    /// Its value of an option, with the table that has it.
     fn value(&self, long: &str, mountpoint: Option<&OsStr>) -> Option<(String, String)> {
         let path = mountpoint.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
         let of_one = self.table.get(MOUNTPOINT).and_then(Value::as_table).into_iter().flatten();

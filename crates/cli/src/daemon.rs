@@ -1,17 +1,17 @@
-//! `--daemon`: the mount is served by a process of its own, and the command returns when it is ready.
+//! `--daemon`: a separate process serves the mount, and the command returns when it is ready.
 //!
 //! # Boundary
-//! Starts this program again with a hidden flag, and hands over one line by a pipe: the child's
-//! standard output. What the child does in between is [`crate::serve`]'s.
+//! Starts this program again with a hidden flag, and receives one line by a pipe: the child's standard output.
+//! [`crate::serve`] is the child's work in between.
 //!
 //! # Concurrency
-//! The parent reads the pipe to its end. The child closes it by pointing its standard streams at
-//! `/dev/null` when it is ready, and the kernel closes it when the child dies: the parent never hangs.
+//! The parent reads the pipe to its end. The child closes it by pointing its standard streams at `/dev/null` when it is
+//! ready, and the kernel closes it when the child dies: the parent never hangs.
 //!
 //! # Why
-//! Not `fork`: a fork of a process with threads leaves locks held for ever, and starting again is
-//! safe code. Until it is ready the child keeps the parent's standard error, so that its refusals,
-//! and a panic's words, reach the user unaltered; then [`crate::logger`] has another place for them. Weakness: a second start costs some milliseconds.
+//! Not `fork`: a fork of a process with threads leaves locks held for ever, and a new start is safe code. Until it is
+//! ready the child keeps the parent's standard error, so that its refusals, and a panic's words, reach the user
+//! unchanged; then [`crate::logger`] has another place for them. Weakness: a second start costs some milliseconds.
 
 use crate::Failure;
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 /// The hidden flag of the started process; declared in [`crate::flags`].
 const FLAG: &str = "--in-background";
-/// Reads nothing and keeps nothing.
+/// Reads as empty and keeps nothing.
 const NULL_DEVICE: &str = "/dev/null";
 
 /// Starts the daemon with this process's arguments and waits until it is ready or has failed.
@@ -53,8 +53,7 @@ pub(crate) fn start() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Where the streams of a daemon lead. A start of a program that cannot open it says "No such file or
-/// directory" and not of which.
+/// The target of a daemon's streams. A failed start would only report "No such file or directory", without the name.
 fn null_device() -> Result<File, Failure> {
     let device = OpenOptions::new().read(true).write(true).open(NULL_DEVICE);
     device.map_err(|error| {
@@ -66,7 +65,7 @@ fn null_device() -> Result<File, Failure> {
     })
 }
 
-/// What the daemon wrote before it closed the pipe: its line, or nothing.
+/// The daemon's output before it closed the pipe: its line, or nothing.
 fn read_line(child: &mut Child) -> Option<String> {
     let mut text = String::new();
     child.stdout.take()?.read_to_string(&mut text).ok()?;
@@ -93,8 +92,8 @@ fn unready(status: ExitStatus) -> Result<ExitCode, Failure> {
 /// In the daemon: leaves the terminal's session, so that its Ctrl-C and its end do not reach us.
 ///
 /// # Errors
-/// Whatever else the kernel says: a process that leads a session already is where it should be. It does
-/// if it has done this before and has started itself again since.
+/// Any error of the kernel but one: a process that leads a session already is where it should be. It does if it has
+/// done this before and has started itself again since.
 pub(crate) fn leave_session() -> io::Result<()> {
     match rustix::process::setsid() {
         Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
@@ -102,11 +101,11 @@ pub(crate) fn leave_session() -> io::Result<()> {
     }
 }
 
-/// In the daemon: tells the parent that the mount is ready, and lets go of everything of the
-/// parent's: streams and working directory.
+/// In the daemon: reports to the parent that the mount is ready, and releases the parent's streams and working
+/// directory.
 ///
 /// # Errors
-/// If the parent is gone: nobody knows of this mount then.
+/// If the parent has ended: no user knows of this mount then.
 pub(crate) fn report_ready(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;

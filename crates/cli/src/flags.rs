@@ -669,7 +669,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// A flag that nobody wrote down is found by nobody; a document of flags by hand is wrong after the next one.
+    /// A flag that is not documented is not found; a handwritten document of flags is wrong after the next one.
     #[test]
     fn the_reference_is_what_help_says() {
         let opening = "# Reference: `uvfs`\n\nEvery command and flag with its default, as `--help` prints it. The \
@@ -694,7 +694,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// `uvfs set` takes what `uvfs mount` takes.
+    /// `uvfs set` accepts the values of `uvfs mount`.
     #[test]
     fn levels_are_the_same_words_everywhere() {
         let ours = LogLevel::value_variants().iter();

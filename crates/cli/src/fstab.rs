@@ -1,14 +1,14 @@
 //! `uvfs mount … --update-fstab`: the line of `/etc/fstab` that makes the same mount at every boot.
 //!
 //! # Boundary
-//! Writes one line, a copy of the file as it was, and the link by which mount(8) finds [`crate::mount_helper`]. The mount
-//! itself is [`crate::serve`]'s, before the line is written: what cannot be mounted is not promised.
+//! Writes one line, a copy of the old file, and the link by which mount(8) finds [`crate::mount_helper`].
+//! [`crate::serve`] makes the mount first: a line is written only for a mount that works.
 //!
 //! # Why
-//! The options come from the command line as it was read, so none is forgotten when there is a new one. What belongs to
-//! mount(8) or systemd in a line that is there stays. A boot must not wait for this mount: the line has `nofail`, waits for
-//! the file system of its source, and a mountpoint that the machine needs is refused. Weakness: a source that
-//! another service brings after the boot is not known here; its line needs `x-systemd.requires=`.
+//! The options come from the parsed command line, so no new one is forgotten. Options of mount(8) or systemd in an
+//! existing line stay. A boot must not wait for this mount. So the line has `nofail` and waits for the file system of
+//! its source, and a mountpoint that the machine needs is refused. Weakness: a source that another service provides
+//! after the boot is not known here; its line needs `x-systemd.requires=`.
 
 use crate::Failure;
 use crate::flags::{Arguments, MountArguments};
@@ -34,21 +34,21 @@ const BACKUP: &str = ".uvfs.bak";
 const UNFINISHED: &str = ".uvfs.new";
 /// Where mount(8) looks for programs of file systems.
 const HELPERS: &str = "/sbin";
-/// What a machine cannot boot or be used without, with all below it where the name ends in a slash.
+/// Places that a machine needs for booting or use, with all below them if the name ends in a slash.
 const NEEDED: [&str; 17] = [
     "/", "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/proc/", "/root",
     "/run/", "/sbin/", "/sys/", "/tmp", "/usr/", "/var", "/home",
 ];
-/// File systems that are empty or gone after a boot.
+/// File systems that are empty or missing after a boot.
 const VANISHING: [&str; 7] = ["tmpfs", "ramfs", "devtmpfs", "proc", "sysfs", "cgroup2", "devpts"];
 /// File systems that need a network, by the beginning of their type.
 const NETWORKED: [&str; 9] =
     ["nfs", "cifs", "smb3", "ceph", "9p", "afs", "glusterfs", "lustre", "fuse.sshfs"];
-/// Options of a command line that say nothing about the mount of a boot.
+/// Options of a command line that do not concern the mount of a boot.
 const OF_THIS_RUN: [&str; 6] =
     ["source", "mountpoint", "daemon", "update_fstab", "in_background", "help"];
 
-/// A line that is to be written.
+/// A line to be written.
 #[derive(Debug)]
 pub(crate) struct Entry {
     source: OsString,
@@ -59,7 +59,7 @@ pub(crate) struct Entry {
     defaults: Vec<OsString>,
 }
 
-/// What came of writing it.
+/// The result of writing it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// It was there, word for word.
@@ -68,10 +68,10 @@ pub(crate) enum Written {
     Changed(PathBuf),
 }
 
-/// The line for `plan`, if `arguments` ask for one.
+/// The line for `plan`, if `arguments` request one.
 ///
 /// # Errors
-/// What would keep the line from working, or the machine from booting.
+/// A reason why the line would not work, or the machine would not boot.
 pub(crate) fn entry(
     arguments: &MountArguments,
     plan: &Plan,
@@ -99,10 +99,10 @@ pub(crate) fn entry(
     Ok(Some(entry))
 }
 
-/// Writes the line, and the link that mount(8) needs, and says so.
+/// Writes the line, and the link that mount(8) needs, and reports it.
 ///
 /// # Errors
-/// If that cannot be done; the mount is there.
+/// If that fails; the mount exists.
 pub(crate) fn write(entry: &Entry) -> Result<(), Failure> {
     link(Path::new(HELPERS))?;
     match write_to(Path::new(FSTAB), entry)? {
@@ -119,11 +119,11 @@ fn refused(why: &str) -> Failure {
     Failure::refused(format!("--update-fstab: {why}"))
 }
 
-/// Where the source lies, as it is to be found after a boot.
+/// The path of the source after a boot.
 fn source(store: &Store) -> Result<Option<PathBuf>, Failure> {
     match store {
         Store::Memory { .. } => Ok(None),
-        // What is found at a boot are no variables of a user's environment.
+        // A user's environment does not exist at boot.
         Store::Bucket(_) => Err(refused(
             "a bucket: at a boot there are no credentials in the environment; mount it by a unit of systemd with \
              EnvironmentFile=",
@@ -143,7 +143,7 @@ fn source(store: &Store) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Whether a boot can go on with this mount, and make it.
+/// Whether a boot can continue with this mount, and make it.
 fn check(
     mountpoint: &Path,
     source: Option<&Path>,
@@ -180,13 +180,13 @@ fn is_vanishing(mount: &MountEntry) -> bool {
     VANISHING.contains(&mount.file_system.as_str())
 }
 
-/// The mount that `path` lies on; the last one of those that are stacked.
+/// The mount of `path`; the last one of stacked mounts.
 fn holding<'a>(path: &Path, mounts: &'a [MountEntry]) -> Option<&'a MountEntry> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.mountpoint));
     above.max_by_key(|mount| mount.mountpoint.components().count())
 }
 
-/// What lets the boot go on without the mount, and the mount wait for its source.
+/// Options by which the boot continues without the mount, and the mount waits for its source.
 fn defaults(source: Option<&Path>, mounts: &[MountEntry]) -> Vec<OsString> {
     let mut options: Vec<OsString> = vec!["nofail".into()];
     if let Some(path) = source {
@@ -237,7 +237,7 @@ fn options(given: &ArgMatches) -> Result<Vec<OsString>, Failure> {
     Ok(options)
 }
 
-/// A field of a line: what mount(8) would take for its end is written in octal.
+/// A field of a line: characters that mount(8) takes for its end are written in octal.
 fn field(text: &OsStr) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text.as_bytes() {
@@ -276,7 +276,7 @@ fn fields(line: &[u8]) -> Vec<&[u8]> {
     fields.take_while(|field| !field.starts_with(b"#")).collect()
 }
 
-/// The line of `entry`, with what belongs to others from the options of the line before.
+/// The line of `entry`, with the foreign options of the old line.
 fn line_of(entry: &Entry, before: Option<&[u8]>) -> Vec<u8> {
     let of_others: Vec<OsString> = match before {
         None => entry.defaults.clone(),
@@ -284,7 +284,7 @@ fn line_of(entry: &Entry, before: Option<&[u8]>) -> Vec<u8> {
             let kept = mount_helper::split(&text_of(options)).into_iter();
             let kept = kept.filter(|one| str::from_utf8(one).is_ok_and(mount_helper::is_of_others));
             let mut kept: Vec<_> = kept.map(OsString::from_vec).collect();
-            // Whatever else is said there: no boot waits for it.
+            // In any case, no boot waits for it.
             if !kept.iter().any(|one| one == "nofail" || one == "noauto") {
                 kept.push("nofail".into());
             }
@@ -351,7 +351,7 @@ fn at(path: &Path, error: &io::Error) -> Failure {
     refused(&format!("{}: {}; nothing was changed in it", path.display(), crate::cause(error)))
 }
 
-/// Writes the line into the file at `path`, whole or not at all, with a copy of what was there.
+/// Writes the line into the file at `path`, whole or not at all, with a copy of the old file.
 fn write_to(path: &Path, entry: &Entry) -> Result<Written, Failure> {
     // Where it is a link, the file behind it is meant.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -376,7 +376,7 @@ fn replace(text: &[u8], unfinished: &Path, path: &Path, mode: u32) -> Result<(),
         let _ = fs::remove_file(unfinished);
         let options = fs::OpenOptions::new().write(true).create_new(true).mode(mode).clone();
         let mut file = options.open(unfinished)?;
-        // Whatever this process would leave out of it.
+        // Independent of this process's umask.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text)?;
         file.sync_all()?;

@@ -1,9 +1,8 @@
-//! Who keeps a mount busy.
+//! Processes that keep a mount busy.
 //!
 //! # Boundary
-//! Reads link texts in `/proc` and the mount table; never touches the mount. Best effort: sees only
-//! what this user may see, and a process may come or go meanwhile. Weakness: files that are only
-//! mapped, not open, are not found.
+//! Reads link texts in `/proc` and the mount table; never touches the mount. Best effort: sees only processes that this
+//! user may see, and one may start or end meanwhile. Weakness: files that are only mapped, not open, are not found.
 
 use crate::mountinfo::MountEntry;
 use std::collections::HashSet;
@@ -34,7 +33,8 @@ pub(crate) fn describe(mountpoint: &Path, mounts: &[MountEntry]) -> String {
     format!("in use by {}{more}", shown.join(", "))
 }
 
-/// Where else the file system of `gone` is mounted, in words: in this mount namespace, or in another one, with a process of it.
+/// Other places where the file system of `gone` is mounted, in words: in this mount namespace, or in another one, with
+/// a process of it.
 pub(crate) fn elsewhere(gone: &MountEntry) -> Option<String> {
     let is_same = |mount: &MountEntry| mount.device == gone.device && mount.source == gone.source;
     let has = |table: &[u8]| mounts::parse(table).into_iter().find(is_same);

@@ -1,14 +1,14 @@
 //! HTTP/1.1, as little of it as two small servers need: one request for each connection, and all of it bounded.
 //!
 //! # Boundary
-//! Reads a request, writes a reply, and says whose name a host is. Which requests there are, and who may make them, is for
-//! [`crate::metrics::server`] and [`crate::web`] to say.
+//! Reads a request, writes a reply, and classifies a host name. [`crate::metrics::server`] and [`crate::web`] define
+//! the requests and their permissions.
 //!
 //! # Why
-//! The heads of requests are taken apart by `httparse`, which is in the tree already; a server crate would bring what has to be
-//! taken away again: connections that stay, chunks, threads without a bound (decision 0031). A request that says its length in two
-//! ways, or comes in chunks, is refused: nothing here needs it, and disagreeing about it is how requests are smuggled.
-//! Weakness: a connection for each request, a third of a millisecond on loopback.
+//! `httparse`, which is a dependency already, parses the heads of requests. A server crate would bring features that
+//! have to be removed again: persistent connections, chunks, threads without a bound (decision 0031). A request with
+//! two different lengths, or with chunks, is refused: nothing here needs it, and disagreement about the length is how
+//! requests are smuggled. Weakness: a connection for each request, a third of a millisecond on loopback.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -21,7 +21,7 @@ const REFUSED_BYTES_MAX: usize = 256 << 10;
 /// Time for these.
 const REFUSED_TIME: Duration = Duration::from_millis(500);
 
-/// What a request may be.
+/// The limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Of its first line and its fields.
@@ -35,14 +35,14 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without what stands behind a `?`.
+    /// Without the part after a `?`.
     pub(crate) path: String,
     fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Request {
-    /// The value of a field; none if it is there twice, since then nobody knows which one is meant.
+    /// The value of a field; `None` if it is there twice, since either could be meant.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
@@ -74,7 +74,7 @@ pub(crate) const BUSY: Status = (503, "Service Unavailable");
 /// Why there is no request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// Whoever sent it is gone, or took too long: there is nobody to be told.
+    /// The client has disconnected, or took too long: there is no receiver for a reply.
     Gone,
     /// It is refused.
     Refused(Status),
@@ -89,7 +89,7 @@ impl From<io::Error> for Unread {
 /// Reads one request.
 ///
 /// # Errors
-/// As [`Unread`] says.
+/// See [`Unread`].
 pub(crate) fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Unread> {
     let deadline = Instant::now() + limits.time;
     let mut bytes = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Un
     Ok(request)
 }
 
-/// The request without a body that `bytes` are the beginning of; nothing as long as it is not whole.
+/// The request without a body at the beginning of `bytes`; `None` until it is complete.
 ///
 /// # Errors
 /// The status with which it is refused.
@@ -146,7 +146,7 @@ fn more(
     }
 }
 
-/// The head of a request, where its body begins and how long that is; nothing if it is not complete.
+/// The head of a request, the start of its body and the body's length; `None` if it is not complete.
 fn head(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize, usize)>, Status> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -186,7 +186,7 @@ fn head(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize, usize)>,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: Status,
-    /// Of what is in the body.
+    /// The type of the body.
     pub(crate) kind: &'static str,
     /// More fields, with their values.
     pub(crate) fields: Vec<(&'static str, &'static str)>,
@@ -214,7 +214,7 @@ impl Reply {
     }
 }
 
-/// Sends `reply`, in the time that `limits` has, and ends the connection. Whoever does not take it goes without.
+/// Sends `reply`, in the time of `limits`, and ends the connection. A client that does not read it gets none.
 pub(crate) fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
     let deadline = Instant::now() + limits.time;
     let bytes = reply.bytes();
@@ -229,7 +229,7 @@ pub(crate) fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
             Ok(length) => sent += length,
         }
     }
-    // What of the request was not read would have the kernel take back the reply.
+    // If a part of the request were unread, the kernel would discard the reply.
     let _ = stream.shutdown(Shutdown::Write);
     let deadline = Instant::now() + REFUSED_TIME;
     let mut unread = Vec::new();
@@ -238,7 +238,7 @@ pub(crate) fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
     {}
 }
 
-/// Sends what the kernel takes of `reply` at once, and ends the connection.
+/// Sends the part of `reply` that the kernel takes at once, and ends the connection.
 pub(crate) fn write_now(mut stream: &TcpStream, reply: &Reply) {
     let _ = stream.set_nonblocking(true);
     let _ = stream.write(&reply.bytes());
@@ -272,7 +272,7 @@ mod tests {
     const LIMITS: Limits =
         Limits { head_bytes: 1024, body_bytes: 100, time: Duration::from_secs(60) };
 
-    /// What is read of `bytes`, after which the sender closes its side.
+    /// The result of reading `bytes`, after which the sender closes its side.
     fn sent(bytes: &[u8], limits: Limits) -> Result<Request, Unread> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

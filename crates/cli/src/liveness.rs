@@ -1,18 +1,18 @@
-//! Whether anybody serves a mount, by the kernel's word.
+//! Whether a process serves a mount, by the kernel's word.
 //!
 //! # Boundary
-//! Asked when no control socket answers: that alone says nothing, since a program may serve a mount through the
-//! library without one. What is done about a dead mount is [`crate::unmount`]'s.
+//! Used when no control socket answers: that alone proves nothing, since a program may serve a mount through the
+//! library without one. [`crate::unmount`] handles a dead mount.
 //!
 //! # Concurrency
-//! A mount is asked by a process of its own, for at most [`ANSWER_TIME`]; the mounts of a list all at once, for
-//! [`LIST_TIME`]. The kernel lets nobody go, not even a killed
-//! process, whose request a daemon has read and does not answer; so that process may have to be left behind.
+//! A separate process asks a mount, for at most [`ANSWER_TIME`]; the mounts of a list all at once, for [`LIST_TIME`].
+//! The kernel releases no process, not even a killed one, whose request a daemon has read and does not answer; so that
+//! process may have to be abandoned.
 //!
 //! # Why
-//! A connection that is gone fails every request with ENOTCONN, which nothing else does. The totals are asked for: attributes
-//! may come from the kernel's cache. Users who may not enter a mount are answered without asking (all totals are zero),
-//! so root asks as the mount's owner. Weakness: a daemon that is merely slow is taken for one that does not answer.
+//! A dead connection fails every request with ENOTCONN, and nothing else does. The request is for the totals:
+//! attributes may come from the kernel's cache. Users without access to a mount get an answer without a request (all
+//! totals are zero), so root asks as the mount's owner. Weakness: a slow daemon counts as one that does not answer.
 
 use crate::mountinfo::MountEntry;
 use rustix::io::Errno;
@@ -30,23 +30,23 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const LIST_TIME: Duration = Duration::from_secs(1);
 /// Mounts of a list that are asked at once: each by a process.
 const ASKED_AT_ONCE: usize = 64;
-/// Time between two looks at whether it has.
+/// Time between two checks for the answer.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a mount is found to be.
+/// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Somebody answers for it.
+    /// A process answers for it.
     Served,
-    /// Its daemon is gone: every request fails.
+    /// Its daemon has ended: every request fails.
     Dead,
-    /// Nobody has answered in time.
+    /// There was no answer in time.
     Silent,
     /// It cannot be found out from here.
     Unknown,
 }
 
-/// What is told by the exit status of the process that asks.
+/// Exit statuses of the asking process.
 mod status {
     pub(super) const SERVED: u8 = 0;
     pub(super) const DEAD: u8 = 3;
@@ -58,7 +58,7 @@ pub(crate) fn of(mount: &MountEntry) -> Life {
     start(mount).map_or(Life::Unknown, |child| answer(child, Instant::now() + ANSWER_TIME))
 }
 
-/// Asks all `mounts` at once, and none of them for long: one that hangs does not hold up what is said of the others.
+/// Asks all `mounts` at once, each for a short time: one that hangs does not delay the report of the others.
 pub(crate) fn of_all(mounts: &[&MountEntry]) -> Vec<Life> {
     let mut lives = Vec::with_capacity(mounts.len());
     for mounts in mounts.chunks(ASKED_AT_ONCE) {
@@ -73,7 +73,7 @@ pub(crate) fn of_all(mounts: &[&MountEntry]) -> Vec<Life> {
 
 /// Starts the process that asks `mount`.
 fn start(mount: &MountEntry) -> Option<Child> {
-    // The file as it was started, also where another one has its path by now.
+    // The file that was started, even if another one has its path by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("uvfs").arg(COMMAND).arg("--").arg(&mount.mountpoint).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -89,7 +89,7 @@ fn start(mount: &MountEntry) -> Option<Child> {
     }
 }
 
-/// What `child` finds out until `deadline`.
+/// The result of `child` until `deadline`.
 fn answer(mut child: Child, deadline: Instant) -> Life {
     loop {
         match child.try_wait() {
@@ -101,7 +101,7 @@ fn answer(mut child: Child, deadline: Instant) -> Life {
                 };
             }
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
-            // It ends when the daemon does; nobody waits for it.
+            // It ends when the daemon does; no thread waits for it.
             _ => {
                 let _ = child.kill();
                 return Life::Silent;
@@ -114,7 +114,7 @@ fn answer(mut child: Child, deadline: Instant) -> Life {
 pub(crate) fn ask(mountpoint: &Path) -> ExitCode {
     let status = match rustix::fs::statfs(mountpoint) {
         Err(Errno::NOTCONN) => status::DEAD,
-        // What the kernel says to those who may not enter.
+        // The kernel's answer to users without access.
         Ok(totals) if totals.f_bsize == 0 => status::UNKNOWN,
         Err(Errno::ACCESS | Errno::NOENT) => status::UNKNOWN,
         // Any other answer is one, an error too.

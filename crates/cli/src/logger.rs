@@ -1,19 +1,19 @@
 //! A log that cannot grow without bound: one line per record, to standard error, a file, or the system's log.
 //!
-//! A daemon that was given no file leaves standard error when it is ready ([`leave_standard_error`]). From then on it
-//! logs to syslog, which is the journal where systemd runs; and errors, or everything where there is no syslog,
-//! to a file in the folder of the control sockets. So no error goes nowhere. A service of systemd, whose standard error is the
-//! journal's, writes each line with its severity there.
+//! A daemon without a log file leaves standard error when it is ready ([`leave_standard_error`]). From then on it logs
+//! to syslog, which is the journal where systemd runs; and errors, or everything without syslog, to a file in the
+//! folder of the control sockets. So no error is lost. A service of systemd, whose standard error is the journal's,
+//! writes each line with its severity there.
 //!
 //! # Concurrency
-//! No lock: a record is one `write` to a descriptor in append mode, which the kernel keeps whole.
-//! Two atomics count the lines of the current second; a race there lets a few lines more through.
+//! No lock: a record is one `write` to a descriptor in append mode, which the kernel keeps whole. Two atomics count the
+//! lines of the current second; a race there admits a few lines more.
 //!
 //! # Why
-//! A failing disk makes every request log. More than [`LINES_PER_SECOND`] lines are dropped and
-//! counted, and a log file starts over at [`FILE_BYTES_MAX`]. Syslog is libc's, and opened before the serving threads may make
-//! no sockets any more ([decision 0017](../../../docs/decisions/0017-log-of-a-daemon.md)). Weakness: starting over loses the old
-//! lines; and nobody says whether syslog took a line, so what is no error is lost when syslog ends before we do.
+//! A failing disk makes every request log. Beyond [`LINES_PER_SECOND`] lines are dropped and counted, and a log file
+//! restarts at [`FILE_BYTES_MAX`]. Syslog is libc's, and opened before the serving threads lose the right to make
+//! sockets ([decision 0017](../../../docs/decisions/0017-log-of-a-daemon.md)). Weakness: a restart loses the old lines.
+//! Syslog does not confirm a line, so lines below errors are lost if syslog ends before we do.
 
 use crate::Failure;
 use crate::units;
@@ -42,7 +42,7 @@ const SYSLOG: &str = "/dev/log";
 /// The log of all daemons of a user, in the folder of their control sockets.
 const DAEMONS_LOG: &str = "log";
 
-/// Where lines go, and how many went.
+/// The targets of lines, and their counts.
 #[derive(Debug)]
 struct Logger {
     file: Option<File>,
@@ -54,7 +54,7 @@ struct Logger {
     written_bytes: AtomicU64,
 }
 
-/// Whether `stream` is the one of device and inode that `named` says, as `8:1234`.
+/// Whether `stream` is the one with the device and inode in `named`, such as `8:1234`.
 fn leads_to(named: &OsStr, stream: impl AsFd) -> bool {
     let Ok(seen) = rustix::fs::fstat(stream) else { return false };
     named == OsStr::new(&format!("{}:{}", seen.st_dev, seen.st_ino))
@@ -89,7 +89,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
     Ok(())
 }
 
-/// From now on logs what is at least as severe as `level`, and says so wherever more or less is to be read.
+/// From now on logs records at least as severe as `level`, and notes that wherever the amount changes.
 pub(crate) fn set_level(level: LevelFilter, mountpoint: &Path) {
     let text = format!("log-level={}", level.as_str().to_ascii_lowercase());
     let said = || log::info!("{}: {text}", mountpoint.display());
@@ -102,8 +102,8 @@ pub(crate) fn set_level(level: LevelFilter, mountpoint: &Path) {
     said();
 }
 
-/// In a daemon that serves `mountpoint`, before it lets go of its parent's standard error: what is logged from now on
-/// goes elsewhere. Does nothing if there is a log file.
+/// In a daemon that serves `mountpoint`, before it releases its parent's standard error: later records go to another
+/// target. Does nothing if there is a log file.
 ///
 /// # Errors
 /// If the file in `run_folder` cannot be opened.
@@ -126,8 +126,8 @@ fn open_syslog() -> bool {
     listens.is_ok() && nix::syslog::openlog(Some(c"uvfs"), options, Facility::LOG_DAEMON).is_ok()
 }
 
-/// Says something that the user has to hear whatever is logged: in the log, beyond every limit, and on standard error
-/// as long as that is the user's.
+/// Reports a text that the user must get at any log level: in the log, beyond every limit, and on standard error as
+/// long as that is the user's.
 pub(crate) fn tell(level: Level, text: &str) {
     let text = text.replace('\n', "\\n");
     if let Some(logger) = LOGGER.get() {
@@ -171,7 +171,7 @@ impl Logger {
         }
     }
 
-    /// Whether a line at `second` is still within the rate; tells how many were dropped before it.
+    /// Whether a line at `second` is still within the rate; also returns the number of lines dropped before it.
     fn admit(&self, second: u64) -> (bool, u64) {
         // ORDERING: Relaxed; a rate, nothing is reached through it.
         let dropped = if self.second.swap(second, Relaxed) == second {
@@ -187,14 +187,14 @@ impl Logger {
     }
 
     fn write(&self, line: &str) {
-        // Nobody is left to tell when the log itself fails.
+        // There is no further target if the log itself fails.
         match &self.file {
             Some(file) => self.append(file, line),
             None => drop(std::io::stderr().write_all(line.as_bytes())),
         }
     }
 
-    /// Of a daemon without a log file: a line that says all by itself which mount it is about.
+    /// For a daemon without a log file: a complete line with the name of its mount.
     fn write_behind(&self, background: &Background, level: Level, text: &str) {
         if background.syslog {
             // A text with a zero byte is refused.
@@ -207,7 +207,7 @@ impl Logger {
     }
 
     fn append(&self, mut file: &File, line: &str) {
-        // ORDERING: Relaxed; as in `admit`.
+        // ORDERING: Relaxed; a size, nothing is reached through it.
         let before = self.written_bytes.fetch_add(line.len() as u64, Relaxed);
         if before > FILE_BYTES_MAX {
             self.written_bytes.store(0, Relaxed);
@@ -299,7 +299,7 @@ mod tests {
             let (file, mountpoint) = (open(&path).unwrap(), PathBuf::from("/mnt/test"));
             let logger = Logger::new(None);
             let background = Background { file, syslog, mountpoint };
-            // Nothing is said to the log of the machine that runs the test.
+            // The test logs nothing to its machine's log.
             if !syslog {
                 logger.write_behind(&background, Level::Warn, "odd");
             }
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// systemd names the stream; a service whose standard error was led elsewhere logs as ever.
+    /// systemd names the stream; a service whose standard error was redirected logs there.
     #[test]
     fn the_journal_is_known_by_its_stream_and_takes_severities() {
         let file = tempfile::tempfile().unwrap();

@@ -2,17 +2,17 @@
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
-//! algorithm of the layers it puts together. Everything a user reads is written here.
+//! algorithm of the layers that it combines. Every text for users is written here.
 //!
 //! # Concurrency
-//! The main thread waits for signals, the session's end and nothing else ([`serve`]). The control
-//! socket has its own threads ([`control::server`]); the frontend's serving threads are sandboxed
-//! ([`sandbox`]), these are not, because they must be able to unmount.
+//! The main thread waits only for signals and the session's end ([`serve`]). The control socket has
+//! its own threads ([`control::server`]). The frontend's serving threads are sandboxed
+//! ([`sandbox`]); these are not, because they must be able to unmount.
 //!
 //! # Why
-//! A refusal is one line on standard error that names the thing, the cause and the remedy, and it
-//! comes before anything was changed ([`checks`]). Exit status: 0 done, 1 refused or failed, 2 the
-//! command line itself makes no sense. Weakness: texts are English only.
+//! A refusal is one line on standard error that names the thing, the cause and the remedy, before
+//! anything was changed ([`checks`]). Exit status: 0 done, 1 refused or failed, 2 the command line
+//! itself is invalid. Weakness: texts are English only.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ use uvfs_control::{locks as locks_report, units};
 use uvfs_terminal::output::{print_line, print_text, with_output};
 use uvfs_terminal::{cause, color, command_line, shown};
 
-/// Why a command ends without having done what was asked: one line, and the exit status.
+/// The reason why a command ends unsuccessfully: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     line: String,
@@ -70,7 +70,7 @@ impl Failure {
         Self { line: line.into(), status: 1 }
     }
 
-    /// Another program was to do it and cannot: its name is told, and the status is a shell's.
+    /// Another program could not be started: the line names it, and the status is a shell's.
     pub(crate) fn of_another(line: impl Into<String>, status: u8) -> Self {
         Self { line: line.into(), status }
     }
@@ -83,7 +83,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A file name may hold a newline, and a daemon may say anything; the line stays one.
+        // A file name may hold a newline, and a daemon may send any text; the line stays one.
         out.write_str(&shown::shown(&self.line))
     }
 }
@@ -128,7 +128,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says why a command failed; and `more`, of what its user did not write.
+/// Prints why a command failed; and `more`, the words that its user did not write.
 fn failed(failure: &Failure, more: &[String]) -> ExitCode {
     eprintln!("uvfs: {failure}");
     for line in more {

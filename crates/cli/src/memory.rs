@@ -1,25 +1,24 @@
-//! What memory there is, and how much of it the caches may have.
+//! The available memory, and the part of it for the caches.
 //!
 //! # Boundary
-//! Reads what the kernel says of the machine, of this process's control group and of this process; turns
-//! the size that a user asked for into the numbers of the core. Knows no cache.
+//! Reads the kernel's figures for the machine, for this process's control group and for this process; turns the size
+//! that a user requested into the numbers of the core. Knows no cache.
 //!
 //! # The numbers
-//! `--cache-size` bounds the whole process: what a user of a container counts is what the kernel counts
-//! against the limit. What the program had in memory before the caches existed, and an allowance for
-//! the buffers of requests, is the *overhead*; the caches have the rest. A share (`25%`) is one of the
-//! smaller of the machine's memory and the control group's limit, and so is the default, a quarter.
+//! `--cache-size` limits the whole process, since a container's limit also counts the whole process. The *overhead* is
+//! the program's memory before the caches existed, and an allowance for the buffers of requests; the caches have the
+//! rest. A share (`25%`) is one of the smaller of the machine's memory and the control group's limit, and so is the
+//! default, a quarter.
 //!
 //! # Why
-//! A quarter leaves the other three to the programs that use the mount and to the kernel's own caches of it. In a
-//! small group it is less than what is in use takes, and that goes beyond any size: 10,000 open files were at 118 % of the
-//! 13 MiB that a group of 32 MiB gave, so there it is half.
-//! The limit of a group also holds for the groups in it, so the way up is read, too (cgroup-v2 of the
-//! kernel's documentation, "memory.max"). What the process has besides the
-//! caches is measured five times a second, since nobody can say beforehand what an allocator keeps; what a store and
-//! the frontend need for each file that a kernel holds they count themselves ([`uvfs_vfs::Tenant`]). Free memory
-//! goes back to the system when it is short. Weakness: what comes in between is seen late; and
-//! when all that is not cache takes more than the size, the caches keep a minimum beyond it.
+//! A quarter leaves the rest to the programs that use the mount and to the kernel's own caches of it. In a small group
+//! it is less than the entries in use need, which no size limits: 10,000 open files were at 118 % of the 13 MiB that a
+//! group of 32 MiB left, so there it is half. The limit of a group also holds for the groups in it, so its ancestors
+//! are read, too (cgroup-v2 of the kernel's documentation, "memory.max"). The process's other memory is measured five
+//! times a second, since an allocator's use cannot be predicted. A store and the frontend count their own bytes for
+//! each file that a kernel holds ([`uvfs_vfs::Tenant`]). Free memory returns to the system when it is short. Weakness:
+//! growth between two measurements is seen late. If everything besides the caches exceeds the size, the caches keep a
+//! minimum beyond it.
 
 use crate::Failure;
 use crate::units::{Size, show_bytes};
@@ -44,7 +43,7 @@ const READER_BYTES: u64 = 1 << 20;
 /// Most for the buffers of all readers: on large machines there are more readers than large requests.
 const READERS_BYTES_MAX: u64 = 4 << 20;
 
-/// Where the kernel says what memory there is.
+/// The kernel's files with memory figures.
 #[derive(Debug)]
 pub(crate) struct Machine {
     root: PathBuf,
@@ -56,7 +55,7 @@ impl Machine {
         Self { root: "/".into() }
     }
 
-    /// Memory that this process may have: the machine's, or what its control groups leave of it.
+    /// Memory that this process may have: the machine's, or the part that its control groups allow.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let machine = self.read("/proc/meminfo").and_then(|text| bytes_of("MemTotal:", &text));
         let machine = machine.unwrap_or_else(ram_bytes);
@@ -82,7 +81,7 @@ impl Machine {
         fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()
     }
 
-    /// What this process has in memory now.
+    /// The resident memory of this process now.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.read("/proc/self/status").and_then(|text| bytes_of("VmRSS:", &text)).unwrap_or(0)
     }
@@ -90,9 +89,9 @@ impl Machine {
 
 /// How often the process is measured.
 const MEASURED_EVERY: Duration = Duration::from_millis(200);
-/// What may come between two looks; and the overhead is lowered when it is less than known by so much.
+/// Growth allowed between two measurements; the overhead is lowered only by a larger difference.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Free memory goes back to the system when less than this share of the size is left.
+/// Free memory returns to the system when less than this share of the size is left.
 const PRESSING_SHARE: u64 = 16;
 /// How often at most, while it helps, and while it does not.
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
@@ -108,13 +107,13 @@ pub(crate) fn with_few_arenas(cache_bytes: u64) {
     }
 }
 
-/// When free memory is looked for next. The less there was to give, the longer until then: looking for it takes
-/// time, too. What the caches let go meanwhile is a reason to look soon.
+/// The time of the next search for free memory. The less the last one found, the longer the pause: a search takes time,
+/// too. If the caches have shrunk meanwhile, the next one is soon.
 #[derive(Debug)]
 struct Giving {
     last: Instant,
     pause: Duration,
-    /// What the caches held when there was nothing to give, or more if they held more since.
+    /// The caches' bytes when nothing was found, or more if they held more since.
     held: u64,
 }
 
@@ -132,7 +131,7 @@ impl Giving {
         now.saturating_duration_since(self.last) >= self.pause
     }
 
-    /// It was given back, and was worth it if that `helped`.
+    /// Memory was returned, with a useful amount if that `helped`.
     fn done(&mut self, now: Instant, held: u64, helped: bool) {
         self.pause = match helped {
             true => GIVEN_BACK_EVERY,
@@ -142,8 +141,8 @@ impl Giving {
     }
 }
 
-/// Keeps the whole process within its size: measures what it has besides the caches, and takes that off
-/// what they may have. Ends when `vfs` does.
+/// Keeps the whole process within its size: measures its memory besides the caches, and subtracts that from their
+/// limit. Ends when `vfs` does.
 pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
     let vfs = Arc::downgrade(vfs);
     let watch = move || {
@@ -154,7 +153,7 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
             let limit = vfs.room_bytes() + known;
             let pressing = resident + limit / PRESSING_SHARE > limit;
             if pressing {
-                // Also what was in use when something was added last, and is not any more.
+                // Also entries that were in use at the last insertion, and no longer are.
                 vfs.evict_excess();
             }
             if giving.is_due(Instant::now(), vfs.held_bytes()) && pressing {
@@ -164,9 +163,9 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
                 giving.done(Instant::now(), vfs.held_bytes(), helped);
             }
             let besides = resident.saturating_sub(vfs.held_bytes());
-            // Room for what comes before the next look.
+            // Room for growth before the next measurement.
             let besides = (besides + SLACK_BYTES).max(least);
-            // Up at once, down slowly: buffers come and go.
+            // Up at once, down slowly: buffers are allocated and freed.
             if besides > known || besides + SLACK_BYTES < known {
                 known = if besides > known { besides } else { known - SLACK_BYTES / 8 };
                 vfs.set_overhead_bytes(known);
@@ -232,7 +231,7 @@ fn folders(version: Version, groups: &str, mounts: &str) -> Vec<PathBuf> {
     below.ancestors().map(|part| Path::new(mountpoint).join(part)).collect()
 }
 
-/// Which part of the tree of groups is mounted where, if `line` of the mount table says it.
+/// The mounted part of the tree of groups, and its mountpoint, if `line` of the mount table has them.
 fn mount_of(version: Version, line: &str) -> Option<(&str, &str)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ');
@@ -258,7 +257,7 @@ pub(crate) fn ram_bytes() -> u64 {
     u64::from(info.totalram).saturating_mul(unit)
 }
 
-/// What the process needs besides its caches.
+/// The process's memory besides its caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overhead {
     /// The program, before it has cached anything.
@@ -355,8 +354,8 @@ mod tests {
         35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
-    /// Bug: a process in which there had been nothing to give for a while looked once a minute, also after a
-    /// cleaning had freed most of its caches: for so long the memory stayed with it.
+    /// Bug: a process that had found no free memory for a while searched once a minute, also after a cleaning had freed
+    /// most of its caches: for so long the process kept that memory.
     #[test]
     fn what_the_caches_let_go_is_given_back_soon() {
         let mut now = Instant::now();
@@ -409,7 +408,7 @@ mod tests {
             ("sys/fs/cgroup/memory.max", "536870912\n"),
         ];
         assert_eq!(machine(&files).1.memory_bytes(), 512 * MIB);
-        // Started outside of what is mounted: what is seen of it still holds.
+        // The process was started outside of the mounted tree: its visible limits still hold.
         let outside = [("proc/self/cgroup", "0::/../other\n"), files[1], files[2]];
         assert_eq!(machine(&outside).1.memory_bytes(), 512 * MIB);
     }

@@ -1,13 +1,13 @@
 //! `mount.fuse.uvfs`: this program as mount(8) calls it, for `/etc/fstab`, `mount -a` and systemd.
 //!
 //! # Boundary
-//! From the words of mount(8) to those of `uvfs mount --daemon`, which does the rest in a process of its own. Which options
-//! there are is [`crate::flags`]' business; here are those that belong to mount(8), to systemd, or to no one.
+//! From the words of mount(8) to those of `uvfs mount --daemon`, which does the rest in a separate process.
+//! [`crate::flags`] has our options; here are those that belong to mount(8), to systemd, or to no program.
 //!
 //! # Why
-//! mount(8) starts `mount.TYPE SOURCE DIRECTORY -o OPTIONS`. A link of that name to this program is all that a package has to
-//! install, and it cannot be of another version. Every option is taken or refused by name: one that is silently ignored,
-//! such as `noexec`, is a promise that nobody keeps. The exit statuses are mount(8)'s, which hands them on. Weakness: a
+//! mount(8) starts `mount.TYPE SOURCE DIRECTORY -o OPTIONS`. A package only has to install a link of that name to this
+//! program, which cannot be of another version. Every option is accepted or refused by name: a silently ignored one,
+//! such as `noexec`, would be a broken promise. The exit statuses are mount(8)'s, which passes them on. Weakness: a
 //! value with a comma needs `\,`.
 
 use crate::Failure;
@@ -24,7 +24,7 @@ pub(crate) const NAMES: [&str; 2] = ["mount.fuse.uvfs", "mount.uvfs"];
 
 /// Exit statuses of mount(8).
 mod status {
-    /// The options make no sense, or somebody may not mount.
+    /// The options are invalid, or the user may not mount.
     pub(super) const USAGE: u8 = 1;
     /// The system lacks something.
     pub(super) const SYSTEM: u8 = 2;
@@ -32,7 +32,7 @@ mod status {
     pub(super) const FAILED: u8 = 32;
 }
 
-/// Options for mount(8), systemd or nobody: whoever put them there knows, and nothing is left to do.
+/// Options for mount(8), systemd or no program: there is nothing to do for them.
 const OF_OTHERS: [&str; 26] = [
     "defaults",
     "rw",
@@ -62,7 +62,7 @@ const OF_OTHERS: [&str; 26] = [
     "nolazytime",
 ];
 
-/// Options that would be promises, and what to write instead.
+/// Options that would be promises, and their replacement.
 const REFUSED: [(&str, &str); 15] = [
     ("noexec", "uvfs cannot forbid to execute; leave it out (`user` implies it: write user,exec)"),
     ("suid", "a uvfs mount is always nosuid; leave it out"),
@@ -81,7 +81,7 @@ const REFUSED: [(&str, &str); 15] = [
     ("help", "`uvfs mount --help` is for a command line; leave it out"),
 ];
 
-/// What mount(8) asks for.
+/// The request of mount(8).
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     source: OsString,
@@ -99,7 +99,7 @@ pub(crate) fn is_called(program: Option<&OsString>) -> bool {
     name.is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
-/// Mounts what mount(8) asks for; `words` are those behind the program's name.
+/// Carries out the request of mount(8); `words` are those behind the program's name.
 pub(crate) fn run(words: &[OsString]) -> ExitCode {
     let outcome = read(words).and_then(|asked| match asked.fake {
         true => Ok(0),
@@ -198,7 +198,7 @@ fn read(words: &[OsString]) -> Result<Asked, Failure> {
             Err(Unusable::Unknown(why) | Unusable::Refused(why)) => return Err(usage(&why)),
         }
     }
-    // `mount -a` leaves out what the mount table has under the source of the line.
+    // `mount -a` skips a line whose source is in the mount table.
     let fits = |name: &str| !name.contains(',') && !name.contains(char::is_control);
     if let Some(name) = source.to_str().filter(|name| !is_named && fits(name)) {
         asked.options.push(format!("--name={name}").into());
@@ -214,7 +214,7 @@ fn usage(line: &str) -> Failure {
 /// Why an option cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 enum Unusable {
-    /// mount(8) may want to pass over it.
+    /// mount(8) may skip it.
     Unknown(String),
     Refused(String),
 }

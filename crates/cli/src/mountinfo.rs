@@ -1,13 +1,13 @@
 //! Finding a mount in the kernel's mount table without touching the mount.
 //!
 //! # Boundary
-//! The table is [`uvfs_control::mounts`]'s. Never looks at a mountpoint itself: a `stat` there asks the daemon,
-//! and hangs or fails when the daemon does. [`find`] therefore resolves every component but the
-//! last as usual, and asks the table about the last before anything else.
+//! [`uvfs_control::mounts`] has the table. Never accesses a mountpoint itself: a `stat` there asks the daemon, and
+//! hangs or fails when the daemon does. [`find`] therefore resolves every component but the last in the usual way, and
+//! looks the last one up in the table first.
 //!
 //! # Why
-//! `uvfs unmount` is most needed for mounts whose daemon died. Weakness: a path that leads *through*
-//! a dead mount to another one cannot be resolved; the refusal says so.
+//! `uvfs unmount` is most needed for mounts whose daemon died. Weakness: a path that leads *through* a dead mount to
+//! another one cannot be resolved; the error names that cause.
 
 use crate::Failure;
 use std::fs;
@@ -87,7 +87,7 @@ fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Why nothing of ours is at `place`.
+/// The reason why there is no uvfs mount at `place`.
 fn not_mounted(mounts: &[MountEntry], path: &Path, place: &Path, error: &io::Error) -> Failure {
     let mut ours = mounts.iter().rev().filter(|mount| mount.is_uvfs());
     let above = ours.find(|mount| place.starts_with(&mount.mountpoint));

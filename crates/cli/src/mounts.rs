@@ -1,17 +1,17 @@
-//! `uvfs mounts`: every uvfs mount, what state it is in, how old it is and what memory it has.
+//! `uvfs mounts`: every uvfs mount, with its state, age and memory.
 //!
 //! # Boundary
-//! The list, and what is said of a mount in one word; `uvfs stat` without a mount uses the words too. Whether the kernel
-//! finds a mount dead is [`crate::liveness`]'; the fields of `--json` are written down in `docs/stat.md`.
+//! The list, and the words for states, which `uvfs stat` without a mount also uses. [`crate::liveness`] asks the kernel
+//! whether a mount is dead; `docs/stat.md` has the fields of `--json`.
 //!
 //! # Concurrency
-//! A thread for each mount asks its daemon, [`ASKED_AT_ONCE`] at a time, each for at most [`ANSWER_TIME`]: daemons may be
-//! other users', and one that hangs does not hold up what is said of the others. Mounts without a daemon that answers are
-//! then asked by processes, all at once.
+//! A thread for each mount asks its daemon, [`ASKED_AT_ONCE`] at a time, each for at most [`ANSWER_TIME`]: daemons may
+//! be other users', and a hanging one does not delay the report of the others. Mounts without an answer are then asked
+//! by processes, all at once.
 //!
 //! # Why
-//! A machine's mounts are looked at when something is wrong with one of them, so the one that is dead is told with the
-//! command that clears it. Weakness: the mounts are those of this mount namespace; a container's are seen inside it.
+//! Users list a machine's mounts when one of them has a fault, so a dead one is shown with the command that clears it.
+//! Weakness: the mounts are those of this mount namespace; a container's are visible inside it.
 
 use crate::Failure;
 use crate::control::client::{self, Unreachable};
@@ -29,24 +29,24 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uvfs_terminal::color::{self, painted};
 
-/// Time in which a daemon has to say how it is.
+/// Time for a daemon's report.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Daemons that are asked at once, each by a thread.
 const ASKED_AT_ONCE: usize = 32;
 
-/// What a mount is found to be.
+/// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum State {
     /// Its daemon answers.
     #[serde(rename = "served")]
     Served,
-    /// So many ask its daemon that it accepts nobody at the moment.
+    /// So many clients ask its daemon that it accepts no more at the moment.
     #[serde(rename = "busy")]
     Busy,
-    /// Nobody serves it: every request fails.
+    /// No process serves it: every request fails.
     #[serde(rename = "dead")]
     Dead,
-    /// Somebody has it, and does not answer.
+    /// A process has it, and does not answer.
     #[serde(rename = "not answering")]
     NotAnswering,
     /// A program serves it that cannot be asked.
@@ -75,7 +75,7 @@ impl State {
     }
 }
 
-/// What the socket of a mount tells of its daemon; none if nobody has one.
+/// The state that the connection to a socket shows; `None` if there is no socket.
 pub(crate) fn of_connection<T>(connected: &Result<T, Unreachable>) -> Option<State> {
     match connected {
         Ok(_) => Some(State::Served),
@@ -88,7 +88,7 @@ pub(crate) fn of_connection<T>(connected: &Result<T, Unreachable>) -> Option<Sta
     }
 }
 
-/// What the kernel tells of a mount without a socket.
+/// The state that the kernel shows for a mount without a socket.
 pub(crate) fn of_life(life: Life) -> State {
     match life {
         Life::Dead => State::Dead,
@@ -112,7 +112,7 @@ struct Listed {
     age_seconds: Option<u64>,
     memory_bytes: Option<u64>,
     memory_limit_bytes: Option<u64>,
-    /// What helps, where something is wrong.
+    /// The remedy, if something is wrong.
     remedy: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl Listed {
     }
 }
 
-/// What a user does about a mount in `state`.
+/// The user's remedy for a mount in `state`.
 fn remedy(state: State, mountpoint: &str) -> Option<String> {
     match state {
         State::Dead => Some(format!("its daemon is gone; `uvfs unmount {mountpoint}` clears it")),
@@ -211,14 +211,14 @@ pub(crate) fn objects(mounts: &[MountEntry], now: u64) -> Vec<String> {
     all.map(object).collect()
 }
 
-/// The state of each of `mounts`, and what its daemon reports, or null.
+/// The state of each of `mounts`, and its daemon's report, or null.
 fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
     let mut told = Vec::with_capacity(mounts.len());
     for mounts in mounts.chunks(ASKED_AT_ONCE) {
         thread::scope(|scope| {
             let asked: Vec<_> =
                 mounts.iter().map(|mount| scope.spawn(move || ask(mount))).collect();
-            // A thread that panicked has found out nothing.
+            // A thread that panicked has no result.
             let unknown = || (Some(State::Unknown), Value::Null);
             told.extend(asked.into_iter().map(|one| one.join().unwrap_or_else(|_| unknown())));
         });
@@ -230,7 +230,7 @@ fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
     told.into_iter().map(|(state, report)| (state.unwrap_or_else(&mut life), report)).collect()
 }
 
-/// What the daemon of `mount` says of itself; no state if nobody has its socket.
+/// The report of the daemon of `mount`; no state if there is no socket.
 fn ask(mount: &MountEntry) -> (Option<State>, Value) {
     let connected = client::connect_within(mount, Duration::ZERO);
     let state = of_connection(&connected);
@@ -245,7 +245,7 @@ fn ask(mount: &MountEntry) -> (Option<State>, Value) {
 /// States that are coloured: well and not.
 const STATE_COLORS: [(&str, u8); 3] = [("served", 32), ("dead", 31), ("not answering", 31)];
 
-/// The list for people: columns as wide as what is in them, then what helps.
+/// The list for people: columns as wide as their contents, then the remedies.
 fn table(listed: &[Listed], colored: bool) -> String {
     let heads = ["MOUNTPOINT", "SOURCE", "STATE", "AGE", "MEMORY"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heads).chain(listed.iter().map(Listed::cells)).collect();
@@ -369,7 +369,7 @@ MOUNTPOINT  SOURCE   STATE   AGE        MEMORY
         }
     }
 
-    /// A daemon may be another user's, and says what it likes.
+    /// A daemon may be another user's, and may send any text.
     #[test]
     fn nonsense_of_a_daemon_is_left_out_and_not_obeyed() {
         let report = json!({"pid": "\u{1b}]0;x\u{7}", "since": u64::MAX, "core": {"budget": {

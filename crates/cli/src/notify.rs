@@ -1,12 +1,12 @@
-//! What systemd is told of a service of `Type=notify`.
+//! Messages to systemd from a service of `Type=notify`.
 //!
 //! # Boundary
-//! One datagram to the socket that systemd names. Where it names none, nobody waits.
+//! One datagram to the socket that systemd names. If it names none, it does not wait.
 //!
 //! # Why
-//! A unit that needs the mount has to start when it is there, and not when the program was started. Twenty lines of the
-//! protocol that systemd documents as stable are no library. Weakness: a socket that is gone is not told to anybody; systemd
-//! then says that the start took too long.
+//! A unit that needs the mount has to start when the mount exists, not when the program was started. Twenty lines for a
+//! protocol that systemd documents as stable need no library. Weakness: a missing socket is not reported; systemd then
+//! reports that the start took too long.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) const READY: &str = "READY=1";
 /// It ends, and may take its time.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// Tells systemd, if it started this process and wants to know, that `state` holds.
+/// Reports to systemd that `state` holds, if systemd started this process and expects reports.
 pub(crate) fn tell(state: &str) {
     if let Some(socket) = std::env::var_os(SOCKET)
         && let Err(error) = send(&socket, state)

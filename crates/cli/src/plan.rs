@@ -1,12 +1,12 @@
-//! A mount that has been thought through: every option read, every check passed.
+//! A checked mount: every option is read, and every check has passed.
 //!
 //! # Boundary
-//! From the command line to values of the layers below. Starts nothing and changes nothing;
-//! [`crate::serve`] trusts what it gets from here.
+//! From the command line to values of the layers below. Starts nothing and changes nothing; [`crate::serve`] trusts the
+//! result.
 //!
 //! # Why
-//! One place where an option becomes a setting, so that none is accepted and then ignored: an option
-//! that means nothing for this source is refused.
+//! One place where an option becomes a setting, so that none is accepted and then ignored: an option without a meaning
+//! for this source is refused.
 
 use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
@@ -34,17 +34,16 @@ use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
-/// How long what is cached is valid where nothing else was asked for: a host is asked for little, and a bucket by the
-/// request.
+/// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
 const BUCKET_TIMEOUT: Duration = Duration::from_secs(60);
-/// What `--commit` may be.
+/// The range of `--commit`.
 const COMMIT_TIMES: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(300);
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
-/// What will be mounted.
+/// The store to be mounted.
 #[derive(Debug)]
 pub(crate) enum Store {
     /// RAM, this much of it.
@@ -69,20 +68,20 @@ pub(crate) struct OpenImage {
     pub(crate) name: String,
     /// The file or the device that it is in.
     pub(crate) path: PathBuf,
-    /// What is in it.
+    /// The opened image.
     pub(crate) opened: Opened,
 }
 
-/// An image that was opened, and locked, as it is to be used.
+/// An image, opened and locked for its use.
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// Only to be read.
     Read(Box<Image>),
-    /// To be written; nothing has been yet.
+    /// For writing; nothing has been written yet.
     Write {
-        /// What it lies on.
+        /// The device below it.
         device: Arc<dyn WriteDevice>,
-        /// Time between two commits that nobody asks for.
+        /// Time between two commits without a request.
         commit_interval: Duration,
     },
 }
@@ -106,7 +105,7 @@ impl Store {
         }
     }
 
-    /// What the source is on the host: a directory, or the file of an image.
+    /// The path of the source on the host: a directory, or the file of an image.
     pub(crate) fn host_path(&self) -> Option<&Path> {
         match self {
             Store::Image(image) => Some(&image.path),
@@ -114,7 +113,7 @@ impl Store {
         }
     }
 
-    /// What serving needs to reach.
+    /// The files and ports that serving needs.
     pub(crate) fn reach(&self) -> Reach {
         match self {
             // An image is open already: its path is not needed again.
@@ -140,19 +139,19 @@ const IMAGE_READ_AHEAD_KIB: u32 = 1024;
 /// A mount to be made.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What.
+    /// The store.
     pub(crate) store: Store,
     /// Where; canonical.
     pub(crate) mountpoint: PathBuf,
     /// Limits and lifetimes of the caches.
     pub(crate) config: VfsConfig,
-    /// What the process needs besides its caches.
+    /// The process's memory besides its caches.
     pub(crate) overhead: Overhead,
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
-    /// What the kernel reads ahead, if not as it does by itself.
+    /// The kernel's read-ahead; `None` for the kernel's default.
     pub(crate) kernel_read_ahead_kib: Option<u32>,
-    /// What is marked from the start.
+    /// The directories that are marked from the start.
     pub(crate) policies: PolicyFile,
     /// Name in the mount table.
     pub(crate) name: String,
@@ -225,7 +224,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     };
     let name = name.unwrap_or_else(|| store.name());
     let policies = policies.unwrap_or_default();
-    // An image is at hand: larger requests cost it nothing, and each request costs the kernel and us.
+    // An image is local: larger requests cost it nothing, and each request costs the kernel and us.
     let kernel_read_ahead_kib = matches!(store, Store::Image(_)).then_some(IMAGE_READ_AHEAD_KIB);
     Ok(Plan {
         store,
@@ -240,7 +239,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     })
 }
 
-/// What is to be mounted; a plain path is a directory or an image, as what is there.
+/// The source; a plain path is a directory or an image, by the kind of the object there.
 fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
     let source = source::parse(&arguments.source)?;
     let Source::Plain(path) = source else { return Ok(source) };
@@ -256,7 +255,7 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
     })
 }
 
-/// Opens an image, after the options that mean nothing for it were refused.
+/// Opens an image, after options without a meaning for it were refused.
 fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
@@ -301,7 +300,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     Ok(Store::Image(OpenImage { name, path: spec.path.clone(), opened }))
 }
 
-/// Refuses what is said of writing an image where none is written.
+/// Refuses options about writing an image where none is written.
 fn check_writing(arguments: &MountArguments, source: &Source) -> Result<(), Failure> {
     let why = match source {
         Source::Image(_) if arguments.read_only => "with --read-only nothing is written",
@@ -318,7 +317,7 @@ fn check_writing(arguments: &MountArguments, source: &Source) -> Result<(), Fail
     }
 }
 
-/// Asks for a bucket, after the options that mean nothing for it were refused.
+/// Connects to a bucket, after options without a meaning for it were refused.
 fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "a bucket has no size"),
@@ -431,7 +430,7 @@ fn config(
     let config = VfsConfig {
         pages: arguments.page_cache.into(),
         read_ahead_bytes: read_ahead.unwrap_or(match is_bucket {
-            // What an answer takes to come, costs as much as a large one.
+            // The latency of an answer costs as much as a large answer.
             true => READ_AHEAD_MAX,
             false => defaults.read_ahead_bytes,
         }),
@@ -459,7 +458,7 @@ fn show(cache: PageCache) -> String {
     cache.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// A size for `--read-ahead`, which may be nothing.
+/// A size for `--read-ahead`, which may be zero.
 fn read_ahead(text: &str) -> Result<u64, String> {
     if text == "0" {
         return Ok(0);
@@ -479,7 +478,7 @@ fn readers(text: &str) -> Result<usize, Failure> {
     }
 }
 
-/// A name for the mount table: what its lines can hold.
+/// A name for the mount table: only characters that its lines can hold.
 fn name(text: &str) -> Result<String, Failure> {
     let fits = !text.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control);
     if !fits || text.contains(',') {

@@ -1,12 +1,12 @@
-//! Policies of directories, as people write them: on the command line and in the file of `uvfs mount --policy`.
+//! Policies of directories as text: on the command line and in the file of `uvfs mount --policy`.
 //!
 //! # Boundary
-//! Text to values, and paths that can be one in a mount. What a policy does is the core's
-//! ([`uvfs_vfs::CachePolicy`]), which directories are marked the daemon's ([`crate::serve`]).
+//! Text to values, and valid paths in a mount. The core implements policies ([`uvfs_vfs::CachePolicy`]); the daemon
+//! marks directories ([`crate::serve`]).
 //!
 //! # Why
 //! One directory per line and nothing to quote: the path is the rest of the line. Weakness: a path that ends in a
-//! blank, or has a newline in it, is marked by `uvfs policy` and not by a file.
+//! blank, or has a newline in it, can be marked by `uvfs policy` and not by a file.
 
 use crate::Failure;
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub(crate) struct Line {
 pub(crate) struct PolicyFile {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// Its lines, without those that say nothing.
+    /// Its lines, without comments and empty ones.
     pub(crate) lines: Vec<Line>,
 }
 
@@ -44,7 +44,7 @@ impl PolicyFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// File, line, what is wrong there, and what would be right.
+    /// File, line, the fault, and the valid form.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
         let refused = |cause: &str| Failure::refused(format!("--policy {name}: {cause}"));

@@ -1,23 +1,22 @@
-//! What the serving threads give up before they serve: a request can only do what requests need.
+//! Rights that the serving threads give up before they serve, so that a request can do only the usual operations.
 //!
 //! Two fences around each serving thread, and two settings for the process:
-//! - Landlock: files below the source, and `/proc` for reading; nothing else, and no TCP, but for a bucket, which is
-//!   reached by its port and those of proxies, and with the files by which names are found.
-//! - seccomp: no new program, no socket (of a bucket: but of IP), no mount, no module, no tracing: [`DENIED`] is EPERM.
+//! - Landlock: files below the source, and `/proc` for reading; nothing else, and no TCP. For a bucket also its port and
+//!   those of proxies, and the files for resolving names.
+//! - seccomp: no new program, no socket (for a bucket: only IP), no mount, no module, no tracing: [`DENIED`] is EPERM.
 //! - no core dump, and no tracing by others of the same user: memory holds file contents.
 //!
 //! # Boundary
-//! Threads inherit both fences from the thread that starts them. The main thread and the control
-//! socket's stay outside: they unmount, which means `umount2` or running `fusermount3`. So does the thread that finds a
-//! bucket's credentials, which lie in files that are replaced and behind any port.
+//! Threads inherit both fences from the thread that starts them. The main thread and the control socket's stay outside:
+//! they unmount, by `umount2` or `fusermount3`. So does the thread that finds a bucket's credentials, which are in
+//! files that are replaced and behind any port.
 //!
 //! # Why
-//! A deny list, not an allow list: the host directory is worked on with most file system calls, and
-//! a missing one would be a wrong errno in some program's face, years later; the paths are Landlock's
-//! business. `unshare` is allowed for `CLONE_FS` alone: serving threads unshare their working directory
-//! and umask. Best effort: a kernel without one of them serves without it, and `uvfs stat` says so.
-//! Weakness: threads share memory, so code execution in a serving thread can still misuse the main
-//! one; the fences stop requests that confuse us, not an attacker who already runs inside.
+//! A deny list, not an allow list: serving a host directory uses most file system calls, and a missing one would return
+//! a wrong errno to some program, years later; Landlock restricts the paths. `unshare` is allowed only for `CLONE_FS`:
+//! serving threads unshare their working directory and umask. Best effort: a kernel without one of them serves without
+//! it, and `uvfs stat` reports that. Weakness: threads share memory, so code execution in a serving thread can still
+//! misuse the main one; the fences stop requests that confuse us, not an attacker inside.
 
 use crate::bucket::Address;
 use landlock::{
@@ -38,7 +37,7 @@ use std::path::PathBuf;
 /// The newest Landlock that the rules below were written for.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What is in force, for reports.
+/// The active fences, for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Sandbox {
     /// Which files the serving threads may reach.
@@ -65,8 +64,8 @@ pub(crate) fn harden_process() -> io::Result<()> {
     Ok(())
 }
 
-/// What a name is resolved by. A file that is replaced later is another one, and not read any more: those that change with the
-/// network lie in the two directories.
+/// Files for resolving a name. A file that is replaced later is another file, and is not readable any more: those that
+/// change with the network are in the two directories.
 const RESOLVER: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -77,14 +76,14 @@ const RESOLVER: &[&str] = &[
     "/run/NetworkManager",
 ];
 
-/// What serving a source needs to reach.
+/// The files and ports that serving a source needs.
 #[derive(Debug, Clone)]
 pub(crate) enum Reach {
-    /// No file, as in RAM.
+    /// No file, for a store in RAM.
     Nothing,
     /// Files below this directory.
     Below(PathBuf),
-    /// A bucket, and what finds its address.
+    /// A bucket, and the files for resolving its address.
     Bucket(Address),
 }
 
@@ -110,8 +109,8 @@ impl Reach {
     }
 }
 
-/// Restricts the calling thread, and all it will start, to what `reach` says and to harmless system calls. Does what
-/// the kernel can, and says what that was.
+/// Restricts the calling thread, and all threads that it will start, to `reach` and to harmless system calls. Applies
+/// the fences that the kernel has, and returns those.
 pub(crate) fn restrict_thread(reach: &Reach) -> Sandbox {
     let files = restrict_files(reach).unwrap_or_else(|error| {
         log::warn!("Landlock: {error}");
@@ -160,8 +159,8 @@ fn restrict_files(reach: &Reach) -> Result<String, Box<dyn Error>> {
     })
 }
 
-/// Restricts the calling thread, which answers strangers at a socket that listens already: no file but `/proc`, no capability, no
-/// system call that serving does without, but for accept(2).
+/// Restricts the calling thread, which answers strangers at a listening socket: no file but `/proc`, no capability, and
+/// only the system calls of serving, with accept(2).
 pub(crate) fn restrict_listener() {
     let none = CapabilitySet::empty();
     drop_capabilities(none);
@@ -173,8 +172,8 @@ pub(crate) fn restrict_listener() {
     }
 }
 
-/// Restricts the calling thread and all that it will start to what a client of daemons needs that listens, too: it connects to
-/// sockets of others, asks mounts by a program of its own, and drops pages of files that it may not read.
+/// Restricts the calling thread and all that it will start to the needs of a listening client of daemons: it connects
+/// to other users' sockets, asks mounts by a separate program, and drops pages of files that it may not read.
 pub(crate) fn restrict_client() {
     drop_capabilities(
         CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER,
@@ -206,7 +205,7 @@ fn drop_capabilities(kept: CapabilitySet) {
     }
 }
 
-/// How many calls are denied now, whatever their arguments are.
+/// The number of calls that are denied now, with any arguments.
 fn restrict_system_calls(reach: &Reach) -> Result<usize, Box<dyn Error>> {
     match reach {
         Reach::Bucket(_) => deny_all_but(&[libc::SYS_socket, libc::SYS_connect], true),
@@ -250,8 +249,8 @@ fn denying_program(denied: &[i64], is_on_net: bool) -> Result<BpfProgram, Box<dy
     Ok(filter.try_into()?)
 }
 
-/// The numbers under which the kernel takes `call`: on x86-64 also the one with the x32 bit, which
-/// reaches the same code.
+/// The numbers under which the kernel accepts `call`: on x86-64 also the one with the x32 bit, which reaches the same
+/// code.
 fn numbers(call: i64) -> impl Iterator<Item = i64> {
     const X32_BIT: i64 = 0x4000_0000;
     let twin = cfg!(target_arch = "x86_64").then_some(call | X32_BIT);
@@ -437,7 +436,7 @@ mod tests {
     #[expect(deprecated, reason = "its replacement is unsafe for the sake of another flag")]
     fn threads_may_still_unshare_what_serving_needs() {
         restricted(Reach::Nothing, |_| {
-            // As the directory backend does, to have a umask of its own per thread.
+            // The directory backend does this to have a umask of its own per thread.
             let unshared = rustix::thread::unshare(UnshareFlags::FS);
             unshared.expect("unshare(CLONE_FS) needs no privilege");
             // A namespace of users, in which a thread has every capability, was to be had for the asking.

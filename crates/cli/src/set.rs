@@ -1,13 +1,13 @@
 //! `uvfs set`: changes settings of a mount while it is in use.
 //!
 //! # Boundary
-//! The words of the command line; what a [`Setting`] is, and how its value is written, is the control socket's.
-//! The command refuses what makes no sense before it asks. What a setting does is the daemon's ([`crate::serve`]).
+//! The words of the command line; the control socket defines a [`Setting`] and the form of its value. The command
+//! refuses invalid values before it sends a request. The daemon applies settings ([`crate::serve`]).
 //!
 //! # Why
-//! Keys are named as the options of `uvfs mount`, and values are written as there. All that one command
-//! sets is read before any of it is done. Weakness: what only the daemon knows, such as what its
-//! program takes of a cache's size, is refused by it, with exit status 1.
+//! Keys have the names of the options of `uvfs mount`, and values the same form. All settings of one command are read
+//! before the first is applied. Weakness: the daemon alone knows some limits, such as its program's part of a cache's
+//! size; it refuses those values, with exit status 1.
 
 use crate::Failure;
 use crate::control::client;
@@ -21,7 +21,7 @@ use uvfs_control::setting::{KEYS, Setting};
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What makes no sense, and what the daemon refuses.
+/// Invalid words, and the daemon's refusals.
 pub(crate) fn run(arguments: &SetArguments) -> Result<ExitCode, Failure> {
     let settings = split(&arguments.settings)?;
     let mount = mountinfo::find(&arguments.mountpoint)?;

@@ -1,12 +1,12 @@
-//! What SOURCE means: `memory:`, `dir:PATH`, `image:PATH`, `s3://BUCKET/PREFIX`, or a plain path.
+//! The forms of SOURCE: `memory:`, `dir:PATH`, `image:PATH`, `s3://BUCKET/PREFIX`, or a plain path.
 //!
 //! # Boundary
-//! Syntax only. Whether the directory exists and may be read is [`crate::checks`]' to say.
+//! Syntax only. [`crate::checks`] checks that the directory exists and may be read.
 //!
 //! # Why
-//! A scheme is recognised by its form (`word:` before any slash), known or not, so that `gs:bucket`
-//! is refused as an unknown scheme today and cannot silently have meant a local directory when the
-//! scheme appears tomorrow. Weakness: a directory called `a:b` must be written `./a:b`.
+//! A scheme is recognised by its form (`word:` before any slash), known or not. So `gs:bucket` is
+//! refused as an unknown scheme today, and cannot silently mean a local directory before the scheme
+//! exists. Weakness: a directory called `a:b` must be written `./a:b`.
 
 use crate::Failure;
 use crate::bucket::{self, Address};
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// The schemes, as refusals list them.
 pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH, s3://BUCKET/PREFIX or a plain path";
 
-/// What is to be mounted.
+/// The source of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// An empty file system in RAM.
@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
     }
 }
 
-/// The scheme and what follows its colon, if `bytes` begins with one.
+/// The scheme and the text after its colon, if `bytes` begins with one.
 fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = bytes.iter().position(|&byte| byte == b':')?;
     let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);

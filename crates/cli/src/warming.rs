@@ -1,16 +1,16 @@
-//! `uvfs warmup` and `uvfs refresh`: what is below a directory comes into the caches, or is asked for again.
+//! `uvfs warmup` and `uvfs refresh`: read a directory into the caches, or ask the source for it again.
 //!
 //! # Boundary
-//! Walks the mount as any program does, so what comes into the caches is what a program would have brought: listings, names,
-//! attributes, and with `--data` the bytes. Dropping names first is [`crate::cleaning`]'s; requests are counted by the daemon.
+//! Walks the mount like any program, so it caches what any program would: listings, names, attributes, and with
+//! `--data` the bytes. [`crate::cleaning`] drops names first; the daemon counts requests.
 //!
 //! # Concurrency
-//! One thread walks, so that a store that lists siblings together is asked in order. Files are read by `--jobs` threads, which take the next
-//! one each. Ctrl-C is looked at between entries and between pieces of a file.
+//! One thread walks, so that a store that lists siblings together is asked in order. `--jobs` threads read files, each
+//! the next one. Ctrl-C is checked between entries and between pieces of a file.
 //!
 //! # Why
-//! The daemon needs to know nothing of it, and a mount that is a program's own is warmed the same way. Weakness: what is read
-//! comes into the kernel's page cache, too.
+//! The daemon needs no code for it, and a mount of another program is warmed in the same way. Weakness: the read data
+//! also fills the kernel's page cache.
 
 use crate::Failure;
 use crate::cleaning::warmed::{self, Place};
@@ -31,13 +31,13 @@ use uvfs_terminal::interrupt::Interrupt;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Time between two lines that say how far it is.
+/// Time between two lines of progress.
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
 /// Runs `uvfs warmup`.
 ///
 /// # Errors
-/// What is no directory of a mount, what could not be read, and that it was interrupted.
+/// A path that is no directory of a mount, files that could not be read, and an interruption.
 pub(crate) fn warmup(arguments: &WarmupArguments) -> Result<ExitCode, Failure> {
     let place = warmed::find(&arguments.directory)?;
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
@@ -62,7 +62,7 @@ pub(crate) fn refresh(arguments: &RefreshArguments) -> Result<ExitCode, Failure>
     work.end(arguments.json)
 }
 
-/// What is done, and how far it is.
+/// The work, and its progress.
 struct Work<'a> {
     verb: &'static str,
     place: Place,
@@ -77,12 +77,12 @@ struct Work<'a> {
     files: Vec<(PathBuf, u64)>,
     bytes: Counter,
     read: Counter,
-    /// What could not be read; the first one in words.
+    /// Files that could not be read; the first error in words.
     failed: u64,
     first_failure: Option<String>,
 }
 
-/// What the daemon has asked its store, as far as the store counts it.
+/// The daemon's requests to its store, if the store counts them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Requests {
     all: u64,
@@ -126,7 +126,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Lists the directory, and with `recursive` what is below, in the order of the listings; other mounts are left out.
+    /// Lists the directory, and with `recursive` those below, in the order of the listings; other mounts are left out.
     fn walk(&mut self) {
         let start = self.place.path().to_path_buf();
         let device = fs::metadata(&start).map(|start| start.dev()).ok();
@@ -179,7 +179,7 @@ impl<'a> Work<'a> {
         let job = || {
             let mut failures = Vec::new();
             let mut piece = vec![0; PIECE_BYTES];
-            // ORDERING: Relaxed; each number goes to one.
+            // ORDERING: Relaxed; each number is taken once.
             while let Some((path, _)) = files.get(next.fetch_add(1, Relaxed)) {
                 match read_file(path, &mut piece, bytes, interrupt) {
                     Ok(()) => read.hit(),
@@ -232,9 +232,9 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(count), if count == 1 { one } else { many })
 }
 
-/// What is said.
+/// Output.
 impl Work<'_> {
-    /// Says how far it is, on a terminal and not too often; `all` bytes are to be read, if that is known.
+    /// Prints progress, on a terminal and not too often; `all` bytes are to be read, if that is known.
     fn show(&self, all: u64) {
         if self.bar.is_hidden() || self.bar.elapsed() < NEWS_TIME {
             return;
@@ -263,7 +263,7 @@ impl Work<'_> {
         self.bar.tick();
     }
 
-    /// What the store was asked since this began, by anybody.
+    /// The store's requests since this began, for all users.
     fn asked(&self) -> Option<Requests> {
         let (before, now) = (self.before?, requests(&self.place)?);
         let all = now.all.saturating_sub(before.all);

@@ -13,11 +13,11 @@ pub(crate) use uvfs_object::s3::Address;
 pub(crate) struct OpenBucket {
     /// Where it is.
     pub(crate) address: Address,
-    /// What answers there.
+    /// The store at that address.
     store: S3Store,
 }
 
-/// The bucket that `rest` names, which follows `s3:`. Of a refusal only what is not a secret is shown.
+/// The bucket in `rest`, the text after `s3:`. An error shows no secret parts of it.
 pub(crate) fn parse(rest: &[u8]) -> Result<Address, Failure> {
     let text = std::str::from_utf8(rest);
     let text = text.map_err(|_| Failure::refused("source s3: not UTF-8; keys are"))?;

@@ -1,15 +1,16 @@
-//! `uvfs cached`: what is in memory of a directory, by directory.
+//! `uvfs cached`: the cached part of a directory, by directory.
 //!
-//! Of any file system: what the kernel has of its files. Of a uvfs mount: what uvfs has.
+//! For any file system: the kernel's pages of its files. For a uvfs mount: the caches of uvfs.
 //!
 //! # Boundary
-//! Walks, and prints what [`Census`] added up, or asks a mount's daemon ([`MountView`]); once, or again
-//! and again.
+//! Walks, and prints the sums of [`Census`], or asks a mount's daemon ([`MountView`]); once, or
+//! again and again.
 //!
 //! # Why
-//! Counting pages is a visit to every file, so a view is as old as its walk is long; the time is printed.
-//! A walk that begins when the last one ends would be all work and no rest: the interval counts from
-//! the end. Weakness: visiting brings names into the kernel's cache; `--no-fill` does not, and sees less.
+//! To count pages is to visit every file, so a view is as old as its walk is long; the time is
+//! printed. A walk that begins when the last one ends would never rest: the interval counts from
+//! the end. Weakness: a visit inserts names into the kernel's cache; `--no-fill` avoids that, and
+//! sees less.
 
 use super::flags::CachedArguments;
 use super::meter::{self, Meter};
@@ -61,16 +62,16 @@ pub(crate) fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The directory of a uvfs mount whose daemon is to be asked.
+/// The directory of a uvfs mount whose daemon is asked.
 fn target(arguments: &CachedArguments, offered: Offered) -> Result<Option<Target>, Failure> {
     let path = &arguments.directory;
-    // In a mount that this user may not enter, or whose daemon is gone, links cannot be followed.
+    // In a mount that this user may not enter, or whose daemon is dead, links cannot be followed.
     let whole = mounted::whole(path);
     let Some(whole) = whole.ok().filter(|_| !arguments.kernel) else { return Ok(None) };
     match Target::find(&whole, offered) {
         Ok(target) => Ok(target),
         Err(mounted::Refused::Failure(failure)) => Err(failure),
-        // What opens it next says so, in words.
+        // The next open reports it, in words.
         Err(mounted::Refused::NotOpened(_)) => Ok(None),
     }
 }
@@ -79,7 +80,7 @@ fn target(arguments: &CachedArguments, offered: Offered) -> Result<Option<Target
 struct Shown {
     text: String,
     json: Value,
-    /// How a command ends that shows only this; nothing if it is not to be shown.
+    /// The result of a command that shows only this; `None` if it is not to be shown.
     status: Option<Result<ExitCode, Failure>>,
 }
 
@@ -131,7 +132,7 @@ fn open(arguments: &CachedArguments) -> Result<OwnedFd, Failure> {
     })
 }
 
-/// What one walk found.
+/// The result of one walk.
 #[derive(Debug)]
 struct View {
     tree: Tree,
@@ -153,7 +154,7 @@ impl View {
         let failed = |error: io::Error| {
             Failure::refused(format!("{}: {}; try again", path.display(), crate::cause(&error)))
         };
-        // A descriptor of its own, which is at the beginning of the listing.
+        // A separate descriptor, which is at the beginning of the listing.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = fs::openat(directory, c".", flags, Mode::empty());
         let start = start.map_err(|errno| failed(errno.into()))?;
@@ -162,7 +163,7 @@ impl View {
         let census = Census::new(meter, arguments.depth, path);
         let fill = if arguments.no_fill { Fill::Never } else { Fill::Allowed };
         let spinner = Spinner::new(&path.to_string_lossy());
-        // Between two views the last one stays on the screen; nothing is drawn over it.
+        // Between two views the last one stays on the screen; progress does not overwrite it.
         let show = |progress: &_| {
             if !arguments.watch {
                 spinner.show(progress);
@@ -219,7 +220,7 @@ impl View {
         })
     }
 
-    /// A view in part is a view: only what failed for another reason than rights is a failure.
+    /// A partial view is a view: only errors other than missing rights are a failure.
     fn status(&self, arguments: &CachedArguments) -> Result<ExitCode, Failure> {
         let name = arguments.directory.display().to_string();
         if self.outcome.interrupted {

@@ -1,12 +1,12 @@
 //! `uvfs drop`: empties caches of directories.
 //!
 //! # Boundary
-//! Reads the requests, checks all of them before anything is dropped, and carries them out one after the
-//! other: those in a uvfs mount by its daemon ([`mounted`]), others by visiting files. How a file's pages leave
-//! is [`evict`]'s, what is printed [`report`]'s.
+//! Reads the requests, checks all of them before anything is dropped, and carries them out in turn: in a uvfs mount
+//! through its daemon ([`mounted`]), elsewhere by visiting files. [`evict`] drops a file's pages, [`report`] prints.
 //!
 //! # Why
-//! What cannot be done is refused as a whole: a request for names of a file system that is not ours does
+//! An impossible request is refused as a whole: a request for names of a foreign file system does not become one for
+//! pages. Weakness: a directory that is removed between check and walk fails late.
 //! not turn into one for pages. Weakness: a directory that leaves between check and walk fails late.
 //!
 //! [`evict`]: super::evict
@@ -36,7 +36,7 @@ use uvfs_vfs::clean::request::{Refusal, Request};
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What makes no sense or cannot be done, before anything is dropped; and what could not be reached.
+/// Invalid or impossible requests, before anything is dropped; and files that could not be reached.
 pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
     let requests: Vec<_> = arguments.requests.iter().map(parse).collect::<Result<_, _>>()?;
     if arguments.system {
@@ -98,7 +98,7 @@ fn parse(text: &OsString) -> Result<Request, Failure> {
     })
 }
 
-/// A request whose path begins where the user is; any other as it is, for its refusal.
+/// A request with an absolute path, if its path is relative; any other unchanged, for its refusal.
 fn absolute(text: &[u8]) -> Vec<u8> {
     let rest = match text {
         [b'1'..=b'3', b':', rest @ ..] if !rest.is_empty() && rest[0] != b'/' => rest,
@@ -109,7 +109,7 @@ fn absolute(text: &[u8]) -> Vec<u8> {
     path.map_or_else(|_| text.to_vec(), |path| [&text[..2], &path].concat())
 }
 
-/// The beginning of what may be long.
+/// The beginning of a text that may be long.
 fn shorten(text: &str) -> String {
     const CHARACTERS_MAX: usize = 80;
     match text.char_indices().nth(CHARACTERS_MAX) {

@@ -1,21 +1,20 @@
-//! Dropping the pages of one file: the clean ones that nobody uses, and no others.
+//! Drops the pages of one file: only the clean, unused ones.
 //!
 //! # Boundary
-//! A [`Visitor`] for one request. Measures, asks the kernel to drop, measures again; the difference is
-//! what it reports.
+//! A [`Visitor`] for one request. Measures, asks the kernel to drop, and measures again; it reports the difference.
 //!
 //! # Why
-//! POSIX_FADV_DONTNEED on a range starts to write the dirty pages in it, which nobody asked for. So a file
-//! with dirty pages is searched for ranges without any: by halves, aligned to powers of two, as the kernel's
-//! large folios are, so a clean folio is never cut. A search asks at most [`PROBES_MAX`] times; clean pages
-//! that it did not reach stay and count as busy. Where dirty pages are not known (mincore, or no right to
-//! ask) the whole file is advised, and what is dirty is written by the kernel in its own time.
+//! POSIX_FADV_DONTNEED on a range starts to write its dirty pages, which the user did not ask for. So a file with dirty
+//! pages is searched for ranges without any: by halves, aligned to powers of two, like the kernel's large folios, so a
+//! clean folio is never cut. A search asks at most [`PROBES_MAX`] times; clean pages that it did not reach stay and
+//! count as busy. Where dirty pages are unknown (mincore, or no right to ask) the whole file is advised, and the kernel
+//! writes dirty pages in its own time.
 //!
-//! With `--sync` the pages are written first, by sync_file_range(2), and by fdatasync(2) where that does not
-//! make them clean (network file systems commit in a second step).
+//! With `--sync` the pages are written first, by sync_file_range(2), and by fdatasync(2) where that does not make them
+//! clean (network file systems commit in a second step).
 //!
-//! A file of several names is counted, and dropped, under the first that is met. Weakness: between two
-//! measurements others go on reading and writing; `freed` is then what is less, not what left.
+//! A file of several names is counted, and dropped, under the first one found. Weakness: others read and write between
+//! two measurements; `freed` is then the difference, not the number of dropped pages.
 
 use super::LINKS;
 use super::flags::DropArguments;
@@ -36,19 +35,19 @@ use uvfs_residency::{Residency, cachestat, page_bytes, write_out};
 /// Most questions about ranges of one file.
 const PROBES_MAX: usize = 1 << 16;
 
-/// What to do with a file.
+/// The work on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Only count.
     Count,
-    /// Drop what is clean.
+    /// Drop clean pages.
     Drop,
-    /// Write what is dirty, then drop.
+    /// Write dirty pages, then drop.
     SyncAndDrop,
 }
 
 impl Mode {
-    /// What the command line asks for.
+    /// The mode of the command line.
     pub(super) fn of(arguments: &DropArguments) -> Self {
         match (arguments.dry_run, arguments.sync) {
             (true, _) => Mode::Count,
@@ -120,7 +119,7 @@ impl Visitor for Evict {
             Mode::Drop => self.drop_clean(file, before, identity.bytes),
             Mode::SyncAndDrop => self.drop_synced(file, before, identity.bytes),
         };
-        // What is left counts also when a write failed.
+        // The rest counts also if a write failed.
         let after = self.meter.measure(file)?.unwrap_or_default();
         let dirty = (after.dirty + after.writeback).min(after.cached);
         tally.pages_after += after.cached;
@@ -154,7 +153,7 @@ impl Evict {
             return advise_all(file);
         }
         sync(file)?;
-        // Somebody may be writing again.
+        // A program may be writing again.
         let now = self.meter.measure(file)?.unwrap_or_default();
         self.drop_clean(file, now, bytes)
     }
@@ -277,7 +276,7 @@ mod tests {
         let Some(tree) = Tree::new() else { return };
         let path = tree.clean_file("a/file", 64);
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        // Somebody on this machine may call sync(2) at the wrong moment, but not each time.
+        // A program on this machine may call sync(2) at the wrong moment, but not each time.
         let kept = (0..5).any(|_| {
             file.sync_all().unwrap();
             std::fs::read(&path).unwrap();

@@ -1,7 +1,7 @@
 //! The command lines of `uvfs drop`, `uvfs cached` and `uvfs policy`.
 //!
 //! # Boundary
-//! Names, defaults and help texts, as in [`crate::flags`].
+//! Names, defaults and help texts; see [`crate::flags`].
 
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;

@@ -1,14 +1,15 @@
-//! How many pages of an open file the kernel has cached.
+//! The number of pages of an open file that the kernel has cached.
 //!
 //! # Boundary
-//! Chooses between cachestat(2) and mincore(2) by what the kernel and the file system can do, and says
-//! when neither may be believed. The calls are `uvfs_residency`'s.
+//! Chooses between cachestat(2) and mincore(2) by the abilities of the kernel and the file system,
+//! and reports if neither is reliable. `uvfs_residency` makes the calls.
 //!
 //! # Why
-//! cachestat knows dirty pages and maps nothing; it is the way wherever it works. On overlayfs it does
-//! not: it looks at the overlay's own inode, which never has pages. There, and before Linux 6.5,
-//! mincore maps the file and finds the pages of the file below. Both tell the truth only to who may write
-//! a file or owns it; mincore tells others that all is there, so it is not asked then.
+//! cachestat knows dirty pages and maps nothing; it is used wherever it works. On overlayfs it does
+//! not: it reads the overlay's own inode, which never has pages. There, and before Linux 6.5,
+//! mincore maps the file and finds the pages of the file below. Both are true only for a user that
+//! may write a file or owns it. To other users mincore reports all pages as present, so it is not
+//! used then.
 
 use super::opener::{self, Identity};
 use rustix::fs;
@@ -40,7 +41,7 @@ impl Meter {
         }
         match cachestat(directory, 0, 0) {
             Err(error) if opener::is(&error, Errno::NOSYS) => Meter::Mincore,
-            // A directory that is not ours says EPERM, a file may still answer.
+            // A directory of another user returns EPERM; a file may still answer.
             _ => Meter::Cachestat,
         }
     }
@@ -53,10 +54,10 @@ impl Meter {
         }
     }
 
-    /// What is cached of `file`; nothing if the kernel does not tell this user.
+    /// The cached pages of `file`; `None` if the kernel does not report them to this user.
     ///
     /// # Errors
-    /// If asking fails otherwise.
+    /// Other errors of the calls.
     pub(super) fn measure(self, file: &OwnedFd) -> io::Result<Option<Residency>> {
         match self {
             Meter::Cachestat => match cachestat(file, 0, 0) {
@@ -76,8 +77,8 @@ impl Meter {
     }
 }
 
-/// Whether mincore tells this user the truth. Narrower than the kernel's rule, which also lets those ask
-/// who may write the file.
+/// Whether mincore is true for this user. Narrower than the kernel's rule, which also permits users
+/// that may write the file.
 fn may_ask(identity: &Identity) -> bool {
     let uid = rustix::process::geteuid();
     uid.is_root() || uid.as_raw() == identity.uid

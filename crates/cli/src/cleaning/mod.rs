@@ -1,21 +1,21 @@
-//! `uvfs drop`, `uvfs cached` and `uvfs policy` (and what `uvfs refresh` drops): what is cached of one directory, emptying it, and marking it.
+//! `uvfs drop`, `uvfs cached` and `uvfs policy` (and the drop of `uvfs refresh`): show, empty and mark one directory's
+//! caches.
 //!
 //! # Boundary
-//! [`drop`](mod@drop), [`cached`] and [`policy`] are the commands. The first two walk a directory ([`walk`], [`opener`]) and
-//! ask about its files ([`meter`]); [`evict`] empties one, [`tree`] adds up by directory. [`system`] is the
-//! kernel's own switch for the whole machine, [`mounted`] the way to the daemon of a uvfs mount, whose work
-//! [`mount_report`] and [`resident`] print. What a request may say is `uvfs_vfs::clean::request`'s.
+//! [`drop`](mod@drop), [`cached`] and [`policy`] are the commands. The first two walk a directory ([`walk`],
+//! [`opener`]) and measure its files ([`meter`]); [`evict`] empties one, [`tree`] adds up by directory. [`system`] is
+//! the kernel's own switch for the whole machine, [`mounted`] reaches the daemon of a uvfs mount, whose results
+//! [`mount_report`] and [`resident`] print. `uvfs_vfs::clean::request` defines the form of a request.
 //!
 //! # Concurrency
-//! A walk has its own threads, which end before it returns. They share a queue of work, and locks that
-//! are never held together ([`QUEUE`], [`LINKS`], [`NODES`]).
+//! A walk has its own threads, which end before it returns. They share a queue of work, and locks that are never held
+//! together ([`QUEUE`], [`LINKS`], [`NODES`]).
 //!
 //! # Why
-//! The kernel lets anybody ask, file by file, that a file's clean pages be dropped
-//! (posix_fadvise(2), POSIX_FADV_DONTNEED). It has no such call for names and inodes, and none for
-//! directories. So pages of a directory are dropped by visiting its files, and names and inodes of
-//! a file system that is not ours are refused. Weakness: a file must be opened to be visited, which
-//! brings its name into the kernel's cache where it was not ([`opener`]).
+//! The kernel lets any user ask, file by file, that a file's clean pages be dropped (posix_fadvise(2),
+//! POSIX_FADV_DONTNEED). It has no such call for names and inodes, and none for directories. So pages of a directory
+//! are dropped by visiting its files, and requests for names and inodes of a foreign file system are refused. Weakness:
+//! a file must be opened to be visited, which inserts its name into the kernel's cache ([`opener`]).
 
 pub(crate) mod cached;
 pub(crate) mod drop;

@@ -1,11 +1,11 @@
-//! What `uvfs drop` prints of a directory of a uvfs mount.
+//! The output of `uvfs drop` for a directory of a uvfs mount.
 //!
 //! # Boundary
 //! Layout. The numbers are the daemon's, and those of the walk over the source.
 //!
 //! # Why
-//! Every request prints an object of the same fields, whatever file system its directory is in; what is not
-//! known there is `null`. Weakness: a program has to look at `mount` to know what a `null` means.
+//! Every request prints an object of the same fields, for any file system; unknown values are `null`. Weakness: a
+//! program has to read `mount` to know the meaning of a `null`.
 
 use super::evict::Mode;
 use super::report::{Report, files};
@@ -20,17 +20,17 @@ use std::time::Duration;
 use uvfs_vfs::clean::request::Request;
 use uvfs_vfs::{Amount, CleanReport, Tally};
 
-/// Width of the names on the left, as in [`Report`].
+/// Width of the names on the left, the same one that [`Report`] uses.
 const LABEL_WIDTH: usize = 16;
 /// Width of a column of amounts.
 const AMOUNT_WIDTH: usize = 22;
 
-/// What became of the pages of the host directory that a mount shows.
+/// The result for the pages of the host directory that a mount shows.
 #[derive(Debug)]
 pub(super) enum SourcePages {
     /// It shows none, or none of its pages were meant.
     None,
-    /// They were left as they are.
+    /// They were not touched.
     Left {
         /// The directory.
         path: PathBuf,
@@ -70,7 +70,7 @@ impl MountReport {
         let counts = self.mode == Mode::Count;
         let what = self.request.what;
         let sorts = [("names", names), ("inodes", inodes), ("pages", pages)];
-        // Who counts wants to see all of it.
+        // A count shows all of it.
         let meant = |name: &str| counts || if name == "pages" { true } else { what.has_names() };
         let heads = if counts { &["cached"][..] } else { &["before", "freed", "after"] };
         row("", &heads.iter().map(|head| format!("{head:<AMOUNT_WIDTH$}")).collect::<String>());
@@ -179,7 +179,7 @@ impl MountReport {
         report
     }
 
-    /// What was not done, as one line.
+    /// The parts that were not done, as one line.
     pub(super) fn failure(&self) -> Option<String> {
         let mut lines = Vec::new();
         if self.cleaned.caches.not_written > 0 {

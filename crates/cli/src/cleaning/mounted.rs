@@ -1,19 +1,18 @@
 //! The way to the caches of a uvfs mount.
 //!
 //! # Boundary
-//! Says whether a path lies in a uvfs mount and which directory of its file system that is, has the daemon
-//! count or clean it, and then drops the source's pages, where those are what the mount shows. What is printed is
-//! [`MountReport`]'s.
+//! Finds whether a path is in a uvfs mount and which directory of its file system it is, has the daemon count or clean
+//! it, and then drops the source's pages, if the mount shows those. [`MountReport`] prints.
 //!
 //! # Why
-//! Which mount is decided by a descriptor, not by comparing paths: mounts may lie on top of each other. The
-//! descriptor is a bare one (O_PATH), so the daemon sees no open directory, and it is closed before the
-//! daemon is asked, since what is open is in use. Where it may not enter (root in another user's mount) or
-//! nobody answers (a dead daemon), a directory further up is taken: the rest of the path the daemon walks.
+//! A descriptor decides which mount it is, not a comparison of paths: mounts may be stacked. The descriptor is a bare
+//! one (O_PATH), so the daemon sees no open directory. It is closed before the request, since an open directory is in
+//! use. If it cannot be opened (root in another user's mount) or the daemon is dead, an ancestor is opened: the daemon
+//! walks the rest of the path.
 //!
-//! A bind mount shows a directory of the file system as its root; the mount table names that directory as it is
-//! called now. Weakness: between reading that and asking the daemon it can be renamed; the daemon then
-//! refuses, or cleans what has taken the name.
+//! A bind mount shows a directory of the file system as its root; the mount table has that directory's current name.
+//! Weakness: it can be renamed between reading that and the request; the daemon then refuses, or cleans the directory
+//! that has got the name.
 
 use super::evict::Mode;
 use super::flags::DropArguments;
@@ -39,7 +38,7 @@ use std::time::Instant;
 use uvfs_terminal::interrupt::Interrupt;
 use uvfs_vfs::clean::request::Request;
 
-/// What the mount table appends to the name of a directory that was removed.
+/// The mount table appends this to the name of a removed directory.
 const REMOVED: &[u8] = b"//deleted";
 
 /// A directory of a uvfs mount.
@@ -60,10 +59,10 @@ pub(super) enum Refused {
 }
 
 impl Target {
-    /// What `path` is in a uvfs mount, if it lies in one.
+    /// The place of `path` in a uvfs mount, if it is in one.
     ///
     /// # Errors
-    /// If there is no such directory, or its place in the file system cannot be told.
+    /// If there is no such directory, or its place in the file system is unknown.
     pub(super) fn find(path: &Path, offered: Offered) -> Result<Option<Self>, Refused> {
         let mut from = path;
         let mount = loop {
@@ -82,7 +81,7 @@ impl Target {
         mount.map(|mount| Self::inside(mount, path).map_err(Refused::Failure)).transpose()
     }
 
-    /// The whole of what is mounted at `mountpoint`.
+    /// The whole mount at `mountpoint`.
     ///
     /// # Errors
     /// If that is no uvfs mount.
@@ -105,7 +104,7 @@ impl Target {
         let Ok(below) = path.strip_prefix(&mount.mountpoint) else {
             return Err(refused("but not below that path"));
         };
-        // Put together again, without what says nothing: `.` and double slashes.
+        // Joined again, without `.` and double slashes.
         let inside = mount.root.components().chain(below.components()).collect();
         Ok(Self { mount, inside })
     }
@@ -113,7 +112,7 @@ impl Target {
     /// Whether its daemon can be asked, before anything is cleaned.
     ///
     /// # Errors
-    /// Why not, and what helps.
+    /// The reason why not, and the remedy.
     pub(super) fn check(&self) -> Result<(), Failure> {
         client::reach(&self.mount).map(drop)
     }
@@ -143,7 +142,7 @@ impl Target {
         &self.inside
     }
 
-    /// What the daemon has cached below this directory, told apart to `depth` levels; or why it does not say.
+    /// The daemon's cached amounts below this directory, listed to `depth` levels; or its reason for a refusal.
     ///
     /// # Errors
     /// If the daemon cannot be reached.
@@ -166,7 +165,7 @@ impl Target {
     /// Carries out `request`, which names this directory.
     ///
     /// # Errors
-    /// Why nothing was cleaned.
+    /// The reason if nothing was cleaned.
     pub(super) fn clean(
         self,
         request: Request,
@@ -264,11 +263,11 @@ impl Target {
     }
 }
 
-/// What a look at a path shows.
+/// The result of a look at a path.
 enum Looked {
     /// The directory there, or why it cannot be opened.
     At(Result<OwnedFd, Errno>),
-    /// The mount that it lies in, whose source hangs: the path cannot be looked at.
+    /// Its mount, whose source hangs: the path cannot be opened.
     Mount(Box<MountEntry>),
 }
 
@@ -296,7 +295,7 @@ pub(super) fn whole(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The mount that an absolute path without links lies in.
+/// The mount of an absolute path without links.
 fn above(path: &Path) -> Result<Option<MountEntry>, Failure> {
     let mounts = mountinfo::read()?.into_iter();
     let above = mounts.filter(|mount| path.starts_with(&mount.mountpoint));
@@ -304,10 +303,10 @@ fn above(path: &Path) -> Result<Option<MountEntry>, Failure> {
     Ok(above.max_by_key(|mount| mount.mountpoint.components().count()))
 }
 
-/// The uvfs mount that `directory` lies in, if it does.
+/// The uvfs mount of `directory`, if it is in one.
 ///
 /// # Errors
-/// If /proc does not tell.
+/// If /proc cannot be read.
 fn mounted(directory: &OwnedFd) -> Result<Option<MountEntry>, Failure> {
     let path = format!("/proc/self/fdinfo/{}", directory.as_raw_fd());
     let text = fs::read_to_string(&path).map_err(|error| {

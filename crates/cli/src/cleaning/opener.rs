@@ -1,21 +1,19 @@
 //! Opening files and directories below a start, one name at a time, without leaving its file system.
 //!
 //! # Boundary
-//! Descriptor and name in, descriptor out. No links are followed, no mount point is crossed, nothing is
-//! waited for (a FIFO that took a file's place does not block). Says what each refusal means for a walk
-//! ([`Refused`]).
+//! Descriptor and name in, descriptor out. No links are followed, no mount point is crossed, and no open waits (a FIFO
+//! that replaced a file does not block). Classifies each refusal for a walk ([`Refused`]).
 //!
 //! # Why
-//! openat2(2) has flags for all of that (Linux 5.6), so a directory costs one call and no stat. Before it,
-//! the device number of what was opened is compared: a bind mount of the same file system is crossed then.
+//! openat2(2) has flags for all of that (Linux 5.6), so a directory costs one call and no stat. Before it, the device
+//! number of the opened file is compared: a bind mount of the same file system is crossed then.
 //!
-//! An open brings the name into the kernel's cache of names, and its inode into that of inodes, if
-//! they were not there; there is no open that does not. But there is one that fails instead
-//! (RESOLVE_CACHED, Linux 5.12). It is tried first: so the names that a walk adds are counted, and a walk that
-//! should add none ([`Fill::Never`]) leaves them alone, and with a directory all below it, since the
-//! kernel has no name cached below one that it has not. What such a walk misses: pages of a file whose
-//! name has left the cache before them, for example after `echo 2 > /proc/sys/vm/drop_caches`.
-//! Weakness: a permission event (fanotify) and an open of a network file system happen all the same.
+//! An open inserts the name and its inode into the kernel's caches; no flag avoids that. But one makes the open fail
+//! instead (RESOLVE_CACHED, Linux 5.12). It is tried first: so the names that a walk adds are counted. A walk that
+//! should add none ([`Fill::Never`]) skips such a name, and with a directory all below it, since the kernel has cached
+//! no name below an uncached one. Such a walk misses pages of a file whose name was evicted before them, for example
+//! after `echo 2 > /proc/sys/vm/drop_caches`. Weakness: a permission event (fanotify) and an open of a network file
+//! system happen all the same.
 
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -67,7 +65,7 @@ impl Offered {
 pub(super) enum Refused {
     /// It is a mount point.
     Mount,
-    /// It is gone, or became something else.
+    /// It was removed, or replaced by another kind.
     Vanished,
     /// It would have to be brought into the kernel's cache.
     Cold,
@@ -105,7 +103,7 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    /// For what lies below `start`.
+    /// For files below `start`.
     pub(super) fn new(start: BorrowedFd<'_>, offered: Offered, fill: Fill) -> io::Result<Self> {
         Ok(Self { offered, fill, device: Identity::of(start)?.device })
     }
@@ -122,7 +120,7 @@ impl Opener {
         }
     }
 
-    /// The file `name` in `parent`. Nothing is read from it, so its time of access stays.
+    /// The file `name` in `parent`. It is not read, so its access time stays.
     pub(super) fn file(&self, parent: &OwnedFd, name: &CStr) -> Result<Opened, Refused> {
         self.open(parent, name, OFlags::empty())
     }
@@ -169,7 +167,8 @@ pub(super) fn look(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
     open_at(path, offered, OFlags::PATH)
 }
 
-/// As [`look`], if the kernel can tell from its caches alone: no file system is asked, so none can hang. Nothing if it cannot.
+/// [`look`], if the kernel can answer from its caches alone: no file system is asked, so none can hang. `None` if it
+/// cannot.
 pub(super) fn look_cached(path: &Path, offered: Offered) -> Option<Result<OwnedFd, Errno>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
@@ -190,7 +189,7 @@ fn open_at(path: &Path, offered: Offered, how: OFlags) -> Result<OwnedFd, Errno>
     fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// What tells a file from others, and what measuring it needs.
+/// The identity of a file, and the data for measuring it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     /// Of the file system.
@@ -208,7 +207,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of an open file, from what is known here: a network file system is not asked again.
+    /// Of an open file, from local knowledge: a network file system is not asked again.
     pub(super) fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::TYPE

@@ -1,7 +1,7 @@
-//! Where a directory lies below the start of a walk: for messages, not for opening.
+//! The place of a directory below the start of a walk: for messages, not for opening.
 //!
 //! # Boundary
-//! Names linked upwards. A place holds no descriptor, so that one that is remembered keeps nothing open.
+//! Names linked upwards. A place holds no descriptor, so a remembered one keeps nothing open.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ pub(super) struct Place {
     parent: Option<Arc<Place>>,
     /// Steps below the start.
     pub(super) depth: u32,
-    /// What the visitor calls it.
+    /// The visitor's number for it.
     pub(super) node: usize,
 }
 

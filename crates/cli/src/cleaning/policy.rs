@@ -1,11 +1,11 @@
-//! `uvfs policy`: marks directories of uvfs mounts, and lists what is marked.
+//! `uvfs policy`: marks directories of uvfs mounts, and lists the marked ones.
 //!
 //! # Boundary
-//! Says which directory of which mount is meant and asks its daemon; what a mark does is the core's.
+//! Finds the directory and its mount, and asks its daemon; the core implements marks.
 //!
 //! # Why
-//! One command for both: what begins with a policy marks, a mountpoint alone lists. All directories are looked
-//! at before the first is marked. Weakness: a mountpoint that is called `keep` is written `./keep`.
+//! One command for both: words that begin with a policy mark, a mountpoint alone lists. All directories are checked
+//! before the first is marked. Weakness: a mountpoint that is called `keep` is written `./keep`.
 
 use super::flags::PolicyArguments;
 use super::mounted::{self, Refused, Target};
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What makes no sense, and what a daemon refuses.
+/// Invalid words, and the daemon's refusals.
 pub(crate) fn run(arguments: &PolicyArguments) -> Result<ExitCode, Failure> {
     match read(&arguments.words, arguments.json)? {
         Wanted::List(mountpoint) => list(&mountinfo::find(Path::new(mountpoint))?, arguments.json)?,
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &PolicyArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     /// The marks of the mount there.

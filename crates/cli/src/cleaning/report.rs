@@ -1,10 +1,10 @@
-//! What `uvfs drop` prints: while it works, and when it is done.
+//! The output of `uvfs drop`: while it works, and when it is done.
 //!
 //! # Boundary
 //! Layout. The numbers are the walk's.
 //!
 //! # Why
-//! Rows that say nothing are left out for people, and never in JSON.
+//! Rows of zeros are left out for people, and never in JSON.
 
 use super::evict::Mode;
 use super::meter::Meter;
@@ -28,7 +28,7 @@ const BAR_WIDTH: usize = 24;
 /// Width of the names on the left.
 const LABEL_WIDTH: usize = 16;
 
-/// The fields of the object that each request prints, of whatever file system.
+/// The fields of the object that each request prints, for any file system.
 const FIELDS: [&str; 29] = [
     "request",
     "dry_run",
@@ -107,7 +107,7 @@ impl Spinner {
     }
 }
 
-/// How far the daemon is with `what`.
+/// The daemon's progress with `what`.
 fn step_line(what: &str, step: CleanProgress, elapsed: Duration) -> String {
     let phase = match step.stage {
         CleanStage::Waiting => "another cleaning is done first",
@@ -144,7 +144,7 @@ impl Report {
         text
     }
 
-    /// Labels and what stands beside them.
+    /// Labels and their values.
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         let tally = &self.outcome.tally;
         let mut rows = Vec::new();
@@ -236,7 +236,7 @@ impl Report {
         report
     }
 
-    /// What could not be reached, as one line.
+    /// The files that could not be reached, as one line.
     pub(super) fn failure(&self) -> Option<String> {
         failure(&self.request.to_string(), &self.outcome)
     }
@@ -264,7 +264,7 @@ impl Report {
     }
 }
 
-/// What a walk did not look at.
+/// The files that a walk skipped.
 pub(super) fn left_alone(outcome: &Outcome) -> String {
     let tally = &outcome.tally;
     let causes = [
@@ -283,7 +283,7 @@ pub(super) fn left_alone(outcome: &Outcome) -> String {
     parts.join(", ")
 }
 
-/// What a walk could not reach, as one line; nothing if it reached all.
+/// The files that a walk could not reach, as one line; `None` if it reached all.
 pub(super) fn failure(what: &str, outcome: &Outcome) -> Option<String> {
     let (denied, failed) = (outcome.tally.denied, outcome.tally.failed);
     let (path, error) = outcome.faults.first()?;

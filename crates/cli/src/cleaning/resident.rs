@@ -1,12 +1,11 @@
-//! `uvfs cached` in a uvfs mount: what uvfs itself has cached, by directory.
+//! `uvfs cached` in a uvfs mount: the caches of uvfs itself, by directory.
 //!
 //! # Boundary
-//! Asks the daemon and lays out what it answers; walks through nothing, so it fills no cache.
+//! Asks the daemon and lays out its answer; walks through nothing, so it fills no cache.
 //!
 //! # Why
-//! The daemon counts what is in its caches and visits no file, so a view costs the same whether the tree is
-//! cold or not, and sees names and inodes as well. Weakness: what the kernel keeps in front of uvfs is
-//! not in it; `--kernel` asks for that.
+//! The daemon counts its caches and visits no file, so a view costs the same for a cold tree, and it includes names and
+//! inodes. Weakness: the kernel's caches in front of uvfs are not in it; `--kernel` shows those.
 
 use super::flags::{CachedArguments, Sort};
 use super::mounted::Target;
@@ -28,7 +27,7 @@ use uvfs_vfs::Amount;
 struct Node {
     name: OsString,
     children: Vec<usize>,
-    /// What is cached in and below it.
+    /// The cached amounts in and below it.
     held: Held,
     /// Directories below it that have no line because the reply has a bound.
     folded: u64,
@@ -36,7 +35,7 @@ struct Node {
     policy: Option<String>,
 }
 
-/// What the daemon answered.
+/// The daemon's answer.
 #[derive(Debug)]
 pub(super) struct MountView {
     mount: PathBuf,
@@ -172,7 +171,7 @@ impl MountView {
         }
     }
 
-    /// The directory of the source whose pages are what a reader of the mount has in memory.
+    /// The directory of the source whose pages a reader of the mount has in memory.
     fn source_pages(&self) -> Option<PathBuf> {
         let source = self.source.as_ref().filter(|source| source.caches_pages)?;
         let root = PathBuf::from(OsString::from_vec(source.path.0.clone()));
@@ -213,7 +212,7 @@ impl MountView {
     }
 }
 
-/// `cached_bytes` and `dirty_bytes` mean what they mean of other file systems.
+/// `cached_bytes` and `dirty_bytes` have the same meaning for other file systems.
 fn held_json(held: &Held) -> Value {
     json!({
         "cached_bytes": held.bytes(),

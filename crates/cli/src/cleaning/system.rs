@@ -1,13 +1,12 @@
 //! `uvfs drop --system`: the kernel's own switch, for the whole machine.
 //!
 //! # Boundary
-//! Writes a digit to `/proc/sys/vm/drop_caches`, and reads what the kernel says of its caches before and
-//! after.
+//! Writes a digit to `/proc/sys/vm/drop_caches`, and reads the kernel's figures of its caches before and after.
 //!
 //! # Why
-//! The kernel drops only what is clean, and its documentation advises sync(2) first (sysctl/vm,
-//! `drop_caches`); so that is done. Nothing but an explicit flag leads here: the price is paid by everybody
-//! on the machine. Weakness: the numbers are the machine's, and others change them meanwhile.
+//! The kernel drops only clean entries, and its documentation advises sync(2) first (sysctl/vm, `drop_caches`); so this
+//! does that. Only an explicit flag leads here: all programs of the machine pay for it. Weakness: the numbers are the
+//! machine's, and others change them meanwhile.
 
 use crate::Failure;
 use crate::units::{show_bytes, show_count};
@@ -74,7 +73,7 @@ fn turn(switch: &Path, request: &Request) -> Result<(), Failure> {
     })
 }
 
-/// What the kernel says of its caches.
+/// The kernel's figures of its caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Amounts {
     page_cache_bytes: u64,

@@ -1,7 +1,7 @@
-//! What a walk counted.
+//! The counts of a walk.
 //!
 //! # Boundary
-//! Numbers and their sums. Pages are counted in pages; what they are in bytes is the report's.
+//! Numbers and their sums. Pages are counted in pages; the report converts them to bytes.
 
 use std::io;
 use std::ops::AddAssign;
@@ -41,7 +41,7 @@ counts! {
     files_dirty,
     /// Files that kept pages in use.
     files_busy,
-    /// Files about whose pages the kernel says nothing to this user.
+    /// Files whose pages the kernel does not report to this user.
     files_unknown,
     /// Bytes in files, whether cached or not.
     size_bytes,
@@ -67,16 +67,16 @@ counts! {
     denied,
     /// Files and directories that could not be visited for another reason.
     failed,
-    /// Names that were gone when it was their turn.
+    /// Names that were removed before their turn.
     vanished,
 }
 
 /// The outcome of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What was counted.
+    /// The counts.
     pub(super) tally: Tally,
-    /// The first of what could not be visited.
+    /// The first errors.
     pub(super) faults: Vec<(PathBuf, io::Error)>,
     /// It ended early, as the user wished.
     pub(super) interrupted: bool,
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what another thread found.
+    /// Adds another thread's result.
     pub(super) fn merge(&mut self, other: Outcome) {
         self.tally += &other.tally;
         self.interrupted |= other.interrupted;

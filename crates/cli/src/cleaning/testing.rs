@@ -30,7 +30,7 @@ pub(super) fn walk(path: &Path, offered: Offered, fill: Fill, visitor: &dyn Visi
     walk.run(start, path.as_os_str(), visitor).unwrap()
 }
 
-/// What is cached of a file.
+/// The cached pages of a file.
 pub(super) fn cached(path: &Path) -> Residency {
     cachestat(File::open(path).unwrap(), 0, 0).unwrap()
 }
@@ -54,7 +54,7 @@ impl Seen {
         Self { fails_at: Some(bytes), ..Self::default() }
     }
 
-    /// What was seen, sorted.
+    /// The sizes seen, sorted.
     pub(super) fn sizes(&self) -> Vec<u64> {
         let mut sizes = self.sizes.lock().clone();
         sizes.sort_unstable();
@@ -89,7 +89,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A fresh one; says why not where the temporary folder is of no use for it.
+    /// A fresh one; prints the reason if the temporary folder is unsuitable.
     pub(super) fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
@@ -105,7 +105,7 @@ impl Tree {
             uvfs_skip::lacking(format_args!("cachestat: {error}"));
             return None;
         }
-        // What cannot be counted or dropped here says nothing about us.
+        // If pages cannot be counted or dropped here, the test shows nothing about us.
         let probe = tree.clean_file("probe", 1);
         rustix::fs::fadvise(File::open(&probe).unwrap(), 0, None, rustix::fs::Advice::DontNeed)
             .unwrap();

@@ -1,12 +1,11 @@
-//! What is cached, added up by directory and shown as a tree with bars.
+//! The cached amounts, added up by directory and shown as a tree with bars.
 //!
 //! # Boundary
-//! A [`Visitor`] that measures and drops nothing; layout of what it found.
+//! A [`Visitor`] that measures and drops nothing, and the layout of its result.
 //!
 //! # Why
-//! Directories below the depth that is shown count to the one above them, so a tree of a million directories
-//! needs as many nodes as lines. Those with nothing cached are counted, not shown: the question is
-//! where the memory went.
+//! Directories below the shown depth count to their shown ancestor, so a tree of a million directories needs as many
+//! nodes as lines. Those with nothing cached are counted, not shown: the question is where the memory is.
 
 use super::NODES;
 use super::evict::Links;
@@ -36,11 +35,11 @@ pub(super) const BAR_WIDTH: usize = 20;
 struct Node {
     name: OsString,
     children: Vec<usize>,
-    /// What lies in it, and after [`Tree::new`] also below it.
+    /// The amounts in it, and after [`Tree::new`] also below it.
     tally: Tally,
 }
 
-/// Adds up what is cached, by directory.
+/// Adds up the cached amounts, by directory.
 #[derive(Debug)]
 pub(super) struct Census {
     meter: Meter,
@@ -102,7 +101,7 @@ impl Visitor for Census {
     fn listed(&self, _directory: &OwnedFd) {}
 }
 
-/// Directories with what is cached in and below them.
+/// Directories with the amounts in and below them.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
@@ -196,7 +195,7 @@ impl Tree {
     }
 }
 
-/// `45%`: how much of what the files have is cached.
+/// `45%`: the cached share of the files' bytes.
 fn share_of_files(tally: &Tally) -> String {
     let cached = u128::from(tally.pages_before * page_bytes());
     match u128::from(tally.size_bytes) {

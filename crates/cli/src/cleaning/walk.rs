@@ -1,20 +1,20 @@
 //! A walk over all regular files below a directory, by several threads.
 //!
 //! # Boundary
-//! Finds files and opens them ([`Opener`]); what is done with one is the [`Visitor`]'s. Order is not
-//! defined. What appears or leaves during the walk may be seen or not.
+//! Finds files and opens them ([`Opener`]); the [`Visitor`] works on each. Order is not defined. Files created or
+//! removed during the walk may be seen or not.
 //!
 //! # Concurrency
-//! The queue is a stack of directories not yet listed and of batches of names not yet opened. A thread
-//! that lists a directory opens the files itself, unless another thread has nothing to do: then it gets
-//! the batch. So one flat directory keeps all threads busy, and the stack stays small. The walk ends when the
-//! stack is empty and nobody works. The calling thread only waits, and shows progress.
+//! The queue is a stack of directories not yet listed and of batches of names not yet opened. A thread that lists a
+//! directory opens the files itself, unless another thread is idle: then that gets the batch. So one flat directory
+//! keeps all threads busy, and the stack stays small. The walk ends when the stack is empty and no thread works. The
+//! calling thread only waits, and shows progress.
 //!
 //! # Why
-//! A directory is read in large pieces (getdents64(2)), and the type in each entry says what to do with
-//! it: no stat per name. A batch is opened in the order of inode numbers, in which most file systems
-//! keep inodes on disk. A parent's descriptor is closed as soon as its last child is opened, so a
-//! deep tree needs few. Weakness: a very wide one keeps the names of its directories in memory.
+//! A directory is read in large pieces (getdents64(2)), and the type in each entry decides the next step: no stat per
+//! name. A batch is opened in the order of inode numbers, in which most file systems keep inodes on disk. A parent's
+//! descriptor is closed as soon as its last child is opened, so a deep tree needs few. Weakness: a very wide one keeps
+//! the names of its directories in memory.
 
 use super::QUEUE;
 use super::opener::{Fill, Offered, Opened, Opener, Refused};
@@ -35,21 +35,21 @@ use uvfs_terminal::interrupt::Interrupt;
 
 /// Bytes of entries read at once.
 const LISTING_BYTES: usize = 256 << 10;
-/// Files opened by one thread before it looks whether another one is idle.
+/// Files opened by one thread before it checks for idle threads.
 const BATCH: usize = 1024;
 /// Threads: on few cores some more, since a cold tree makes them wait for the disk.
 const THREADS: std::ops::RangeInclusive<usize> = 4..=16;
 /// Time between two views of the progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is done with the files of a walk. Called from several threads at once.
+/// The work on the files of a walk. Called from several threads at once.
 pub(super) trait Visitor: Sync {
-    /// The number by which [`Visitor::counted`] gets what lies in the directory `name` below `parent`.
+    /// The number under which [`Visitor::counted`] gets the files of the directory `name` below `parent`.
     fn enter(&self, parent: &Place, name: &CStr) -> usize;
-    /// Visits one open regular file; what it adds to `tally` is counted for its directory.
+    /// Visits one open regular file; its additions to `tally` count for its directory.
     ///
     /// # Errors
-    /// What the file could not be visited for.
+    /// The reason why the file could not be visited.
     fn file(&self, file: &OwnedFd, tally: &mut Tally) -> io::Result<()>;
     /// Some of the names in `place` were visited, and this came of it.
     fn counted(&self, place: &Place, tally: &Tally);
@@ -127,7 +127,7 @@ impl Walk<'_> {
     }
 }
 
-/// A directory that is open as long as names in it are to be opened.
+/// A directory that stays open while it has names to open.
 #[derive(Debug)]
 struct Directory {
     file: OwnedFd,
@@ -181,7 +181,7 @@ struct State {
     ended: usize,
 }
 
-/// What the threads of a walk share.
+/// The state that the threads of a walk share.
 struct Shared<'a> {
     queue: Mutex<State>,
     work: Condvar,
@@ -254,7 +254,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Adds to the stack, and wakes who waits for it.
+    /// Adds to the stack, and wakes the threads that wait for it.
     fn push(&self, work: impl Iterator<Item = Work>) {
         self.queue.lock().stack.extend(work);
         self.work.notify_all();
@@ -363,7 +363,7 @@ fn join(place: &Place, name: &CStr) -> std::path::PathBuf {
     place.path().join(OsStr::from_bytes(name.to_bytes()))
 }
 
-/// What `name` is, where the listing does not say.
+/// The kind of `name`, if the listing does not have it.
 fn kind(directory: &OwnedFd, name: &CStr) -> FileType {
     let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT);
     stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))

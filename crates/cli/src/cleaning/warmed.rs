@@ -1,8 +1,8 @@
 //! The directory of a mount that is warmed or refreshed.
 //!
 //! # Boundary
-//! Finds it as `uvfs drop` does, has its names dropped, and asks its daemon what the store was asked. The walk is
-//! [`crate::warming`]'s.
+//! Finds it like `uvfs drop`, has its names dropped, and asks its daemon for the store's requests. [`crate::warming`]
+//! walks.
 
 use super::mounted::{Refused, Target};
 use super::opener::Offered;
@@ -43,7 +43,7 @@ pub(crate) fn find(path: &Path) -> Result<Place, Failure> {
     Ok(Place { path, target })
 }
 
-/// What its daemon reports.
+/// The report of its daemon.
 ///
 /// # Errors
 /// If it does not answer.
@@ -51,10 +51,10 @@ pub(crate) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
     client::reach(place.target.mount())?.report(Request::Stat)
 }
 
-/// Drops what is cached of names and attributes in and below it, in the daemon and in the kernel.
+/// Drops the cached names and attributes in and below it, in the daemon and in the kernel.
 ///
 /// # Errors
-/// Why nothing was dropped.
+/// The reason if nothing was dropped.
 pub(crate) fn drop_names(place: &Place, interrupt: &Interrupt) -> Result<(), Failure> {
     let request =
         CleanRequest { request: place.target.names_request(), sync: false, dry_run: false };

@@ -1,8 +1,8 @@
-//! The other end of the control socket: asks the daemon of a mount.
+//! The client of the control socket: asks the daemon of a mount.
 //!
 //! # Why
-//! Whether a daemon *answers* is the one sign of life that works without touching the mount. That none answers is no
-//! sign of death: a program may serve a mount through the library without a socket, so the kernel is asked then
+//! A daemon's *answer* is the one sign of life that works without touching the mount. A missing answer is no sign of
+//! death: a program may serve a mount through the library without a socket, so the kernel is asked then
 //! ([`crate::liveness`]).
 
 use super::cleaned::{Cleaned, Raw};
@@ -27,25 +27,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_vfs::CleanProgress;
 
-/// Time in which a daemon answers what needs no waiting.
+/// Time for a daemon's answer to a request without waits.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
 
 /// Time in which it accepts.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// Time in which it says whether its source hangs.
+/// Time for its answer whether its source hangs.
 const HANGS_TIME: Duration = Duration::from_secs(2);
 
-/// Time between two looks at whether a mount that is starting has its socket.
+/// Time between two looks for the socket of a starting mount.
 const LOOK_FOR_SOCKET: Duration = Duration::from_millis(5);
 
-/// Longest time between two looks at whether the user wants an end.
+/// Longest time between two checks for the user's request to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a daemon could not be asked.
 #[derive(Debug)]
 pub(crate) enum Unreachable {
-    /// Nobody serves a socket of the mount.
+    /// No process serves a socket of the mount.
     Nobody,
     /// Its socket is not for this user.
     NotPermitted,
@@ -62,14 +62,14 @@ pub(crate) struct Connection {
     pid: i32,
 }
 
-/// What a daemon said of the end of its mount.
+/// The daemon's messages about the end of its mount.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// All that it had to say.
+    /// The whole verdict.
     Told(Verdict),
     /// Nothing: it died, or is of another version.
     Silent,
-    /// It has said nothing for too long; what it waited for last.
+    /// It sent nothing for too long; its last message.
     StillWorking(Waits),
 }
 
@@ -101,7 +101,7 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
         }
         match timed::connect(&path, limit) {
             Ok(stream) => match rustix::net::sockopt::socket_peercred(&stream) {
-                // A link in a user's folder could lead to somebody else's daemon.
+                // A link in a user's folder could lead to another user's daemon.
                 Ok(peer) if peer.uid.as_raw() != mount.owner_uid => {}
                 Ok(peer) => {
                     let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
@@ -121,10 +121,10 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
     Err(worst)
 }
 
-/// As [`connect`], for a command that cannot go on without.
+/// [`connect`], for a command that cannot continue without.
 ///
 /// # Errors
-/// Why nobody answers, and what helps.
+/// The reason why no daemon answers, and the remedy.
 pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     let mountpoint = mount.mountpoint.display();
     connect(mount).map_err(|unreachable| match unreachable {
@@ -150,12 +150,12 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     })
 }
 
-/// Whether a daemon serves `mount`, as far as this user can tell; when in doubt, yes.
+/// Whether a daemon serves `mount`, as far as this user can see; in doubt, true.
 pub(crate) fn is_served(mount: &MountEntry) -> bool {
     !matches!(connect(mount), Err(Unreachable::Nobody)) || liveness::of(mount) != Life::Dead
 }
 
-/// Whether the daemon of `mount` says that its source does not answer; false where nobody says so.
+/// Whether the daemon of `mount` reports that its source does not answer; false if no daemon reports it.
 pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
     let stat = connect_within(mount, Duration::ZERO).ok().and_then(|mut daemon| {
         let reply = daemon.ask(Request::Stat, HANGS_TIME).ok()?;
@@ -165,7 +165,7 @@ pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
 }
 
 impl Connection {
-    /// The process that serves it, as it is numbered here.
+    /// The process that serves it, by its number here.
     pub(crate) fn pid(&self) -> Option<i32> {
         (self.pid > 0).then_some(self.pid)
     }
@@ -197,19 +197,19 @@ impl Connection {
         })
     }
 
-    /// What is cached below a directory.
+    /// The cached amounts below a directory.
     ///
     /// # Errors
-    /// Why the daemon does not say; without the name of the directory.
+    /// The reason of a refusal; without the name of the directory.
     pub(crate) fn cached(&mut self, request: CachedRequest) -> Result<Cached, String> {
         let reply = self.ask(Request::Cached(request), REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "show its caches")
     }
 
-    /// What is cached in a directory, by the directories in it.
+    /// The cached amounts of a directory, by its subdirectories.
     ///
     /// # Errors
-    /// Why the daemon does not say; without the name of the directory.
+    /// The reason of a refusal; without the name of the directory.
     pub(crate) fn level(&mut self, request: LevelRequest) -> Result<Level, String> {
         let reply = self.ask(Request::Level(request), REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "tell one level of its caches")
@@ -230,17 +230,17 @@ impl Connection {
     /// The marked directories.
     ///
     /// # Errors
-    /// Why the daemon does not say.
+    /// The reason of a refusal.
     pub(crate) fn policies(&mut self) -> Result<Vec<Mark>, String> {
         let reply = self.ask(Request::Policies, REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "mark directories")
     }
 
-    /// Has a directory cleaned, however long that takes. `show` is told how far it is. When `is_enough` says
-    /// so, the daemon is asked to end early.
+    /// Has a directory cleaned, without a time limit, and passes progress to `show`. When `is_enough` returns true, the
+    /// daemon is asked to end early.
     ///
     /// # Errors
-    /// Why it was not done; without the name of the request.
+    /// The reason if it was not done; without the name of the request.
     pub(crate) fn clean(
         &mut self,
         request: CleanRequest,
@@ -254,7 +254,7 @@ impl Connection {
         loop {
             if is_enough() && !told {
                 told = true;
-                // The daemon may have ended meanwhile; reading says so.
+                // The daemon may have ended meanwhile; the read reports it.
                 let _ = self.stream.get_ref().socket().shutdown(Shutdown::Write);
             }
             let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
@@ -290,9 +290,9 @@ impl Connection {
         self.clean(CleanRequest { request, sync: false, dry_run: false }, &|_| {}, is_enough)
     }
 
-    /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last
-    /// moment at which fewer bytes were left to be written. `show` is told what it waits for.
-    /// Ends early when `is_enough` says so.
+    /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last moment at
+    /// which the bytes left to be written decreased. Passes the remaining work to `show`. Ends early when `is_enough`
+    /// returns true.
     pub(crate) fn see_end(
         &mut self,
         patience: Duration,
@@ -347,7 +347,7 @@ impl Connection {
     }
 
     fn exchange(&mut self, request: Request, limit: Duration) -> io::Result<Reply> {
-        // A refused peer may find the stream closed; what was said before counts.
+        // A refused peer may find the stream closed; its earlier reply counts.
         let sent = self.send(&request, limit);
         match protocol::read_line(&mut self.stream, REPLY_BYTES_MAX)? {
             Some(reply) => Ok(serde_json::from_str(&reply)?),
@@ -358,7 +358,7 @@ impl Connection {
     fn send(&mut self, request: &Request, limit: Duration) -> io::Result<()> {
         let line = serde_json::to_string(request)? + "\n";
         let stream = self.stream.get_mut();
-        // For the whole answer, however slowly it comes.
+        // For the whole answer, however slowly it arrives.
         stream.end_in(limit);
         let mut socket = stream.socket();
         socket.set_write_timeout(Some(limit))?;
@@ -370,7 +370,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// The report in `reply`, of a daemon that is to `what`.
+/// The report in `reply`, of a daemon asked to `what`.
 fn report_of<T: DeserializeOwned>(reply: Reply, what: &str) -> Result<T, String> {
     match reply {
         Reply { ok: true, report: Some(report), .. } => {
@@ -382,7 +382,7 @@ fn report_of<T: DeserializeOwned>(reply: Reply, what: &str) -> Result<T, String>
     }
 }
 
-/// Why the daemon did not `what`.
+/// The reason why the daemon did not `what`.
 fn refusal(reply: Reply, what: &str) -> String {
     match reply.error {
         // A daemon of an older version.
@@ -468,7 +468,7 @@ mod tests {
         check(old, "mount it again");
     }
 
-    /// Root's `uvfs stat` waited for ever for another user's daemon that said a byte every few seconds.
+    /// Bug: root's `uvfs stat` waited for ever for another user's daemon that sent a byte every few seconds.
     #[test]
     fn an_answer_that_comes_drop_by_drop_has_one_time_limit() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -488,7 +488,7 @@ mod tests {
         peer.join().unwrap();
     }
 
-    /// And `uvfs unmount`, which gives a daemon a minute to write everything, took that minute for it.
+    /// Bug: so did `uvfs unmount`, which allows a daemon a minute to write everything: it waited that minute.
     #[test]
     fn an_answer_that_has_begun_has_to_end_soon() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -509,7 +509,7 @@ mod tests {
         peer.join().unwrap();
     }
 
-    /// Ctrl-C killed `uvfs unmount` while it waited, without a word about what was left.
+    /// Bug: Ctrl-C killed `uvfs unmount` while it waited, without a report of unwritten data.
     #[test]
     fn who_has_waited_enough_is_told_what_is_left() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -525,7 +525,7 @@ mod tests {
         assert!(matches!(&ended, End::StillWorking(waits) if waits.dirty_bytes == 7), "{ended:?}");
     }
 
-    /// It also wrote what that daemon said to the terminal as it was.
+    /// Bug: the client also wrote that daemon's text to the terminal unescaped.
     #[test]
     fn what_a_daemon_says_is_shown_and_not_obeyed() {
         let (ours, theirs) = UnixStream::pair().unwrap();

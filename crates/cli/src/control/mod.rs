@@ -1,8 +1,9 @@
 //! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount` reach the daemon of a mount.
 //!
 //! # Boundary
-//! What is said, where the socket is and who answers is [`uvfs_control`]'s. Here [`client`] asks, [`timed`] says
-//! how long it waits, and [`young`] for which mounts it waits at all. What a report contains, and how a mount ends, is the daemon's ([`crate::serve`]).
+//! [`uvfs_control`] has the messages, the place of the socket and the server. Here [`client`] asks, [`timed`] limits
+//! its waits, and [`young`] finds mounts whose socket may still appear. The daemon ([`crate::serve`]) makes reports and
+//! ends mounts.
 
 pub(crate) mod client;
 mod timed;

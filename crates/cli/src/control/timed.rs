@@ -1,13 +1,13 @@
-//! A socket to somebody who may not answer: everything on it ends in time.
+//! A socket to a peer that may not answer: every operation on it ends in time.
 //!
 //! # Boundary
-//! Connecting and reading. What is said is [`super::protocol`]'s.
+//! Connecting and reading. [`super::protocol`] has the messages.
 //!
 //! # Why
-//! A socket's own time limit begins anew with each byte, and connecting has none: root's client waited for ever
-//! for another user's daemon that sent a byte now and then, or that never accepted. A daemon may need a minute before
-//! it answers that all is written, but none to write the line: one that has begun has a time limit of its own. Weakness: one call to the
-//! clock and one to the kernel for each read.
+//! A socket's own time limit restarts with each byte, and connecting has none: root's client waited for ever for
+//! another user's daemon that sent a byte now and then, or that never accepted. A daemon may need a minute before its
+//! answer that all is written, but none to write the line: so a line that has begun has a time limit of its own.
+//! Weakness: one call to the clock and one to the kernel for each read.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io::{self, Read};
@@ -15,18 +15,18 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time in which a line that has begun has to end: whoever serves thinks before it writes, and writes at once.
+/// Time in which a line that has begun has to end: a server thinks before it writes, and writes at once.
 const LINE_TIME: Duration = Duration::from_secs(5);
 
-/// Connects to the socket at `path`, and waits no longer than `limit` for somebody to accept.
+/// Connects to the socket at `path`, and waits at most `limit` for the server to accept.
 ///
 /// # Errors
-/// Those of connecting; [`io::ErrorKind::WouldBlock`] if so many wait already that nobody did.
+/// Those of connecting; [`io::ErrorKind::WouldBlock`] if the queue of clients stayed full.
 pub(super) fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let kind = SocketType::STREAM;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    // The kernel waits that long for room among those who wait to be accepted. Zero would be for ever.
+    // The kernel waits that long for room in the queue of clients. Zero would be for ever.
     let limit = limit.max(Duration::from_millis(1));
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(limit))?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use rustix::net::{bind, listen, socket_with};
 
-    /// With all places of those who wait taken, root's plain `uvfs stat` hung as well.
+    /// Bug: with that queue full, root's plain `uvfs stat` hung, too.
     #[test]
     fn connecting_to_somebody_who_never_accepts_ends() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
 //! Whether a mount may have been made so recently that its daemon has no socket yet.
 //!
 //! # Boundary
-//! Says how long a socket that is not there may still come. Who waits for it is [`super::client`].
+//! Computes how long a missing socket may still appear. [`super::client`] waits for it.
 //!
 //! # Why
-//! The socket is named by the mount's device number, which exists only when the mount does: who finds a mount in the table
-//! in the moment between finds no socket, and used to take it for a program's that has none. `uvfs mount` returns and
-//! prints only when the socket answers; a unit that waits for the mount point, or a script that looks at the table, does
-//! not wait for that. The control file system of FUSE tells when a connection was made. Weakness: where it is not
-//! mounted, as in most containers, any mount may be young, and a command waits for all of them together for
-//! [`UNKNOWN`], also for those that are dead.
+//! The socket is named by the mount's device number, which exists only when the mount does. A client that finds a mount
+//! in the table in between finds no socket, and took it for a program's without one. `uvfs mount` returns and prints
+//! only when the socket answers. A unit that waits for the mount point, or a script that reads the table, does not wait
+//! for that. The control file system of FUSE has the time when a connection was made. Weakness: where that is not
+//! mounted, like in most containers, any mount may be young. A command then waits for all of them together for
+//! [`UNKNOWN`], also for dead ones.
 
 use crate::mountinfo::MountEntry;
 use std::fs;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant, SystemTime};
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How old a mount is whose daemon surely has its socket, or will have none.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How long one command waits for mounts whose age nothing tells.
+/// How long one command waits for mounts of unknown age.
 const UNKNOWN: Duration = Duration::from_millis(500);
 
-/// Whether the socket of `mount` may come in a moment.
+/// Whether the socket of `mount` may appear in a moment.
 pub(super) fn may_be_starting(mount: &MountEntry) -> bool {
     match age(Path::new(CONNECTIONS), mount.device.minor) {
         Some(age) => age < MOMENT,
@@ -35,8 +35,8 @@ pub(super) fn may_be_starting(mount: &MountEntry) -> bool {
     }
 }
 
-/// How long ago the connection of the mount with this device number was made, if that is told. The kernel's names are
-/// the whole number; all FUSE mounts have major number 0.
+/// The age of the connection of the mount with this device number, if it is known. The kernel's names are the whole
+/// number; all FUSE mounts have major number 0.
 fn age(connections: &Path, minor: u32) -> Option<Duration> {
     let folder = connections.join(minor.to_string());
     let made = fs::metadata(folder).ok()?.modified().ok()?;

@@ -1,13 +1,13 @@
-//! `uvfs doctor`: what somebody needs who is to find out what is wrong, in one archive.
+//! `uvfs doctor`: everything for finding a fault, in one archive.
 //!
 //! # Boundary
-//! Collects: versions, settings, mounts, two samples of each daemon's statistics, the end of the log. Secrets are taken out by
-//! [`redact`], of all of it.
+//! Collects: versions, settings, mounts, two samples of each daemon's statistics, the end of the log. [`redact`]
+//! removes secrets from all of it.
 //!
 //! # Why
-//! Two samples, because counters alone do not say whether anything goes on. A plain tar: its text is a few hundred
-//! kilobytes, and everybody can look into it before giving it away. What could not be had is in it as the reason why, and is no failure:
-//! a doctor is called when something is broken. Weakness: names of directories and mountpoints stay in it.
+//! Two samples, because counters alone do not show progress. A plain tar: its text is a few hundred kilobytes, and
+//! users can read it before they send it. A missing part is replaced by the reason, and is no failure: doctor is used
+//! when something is broken. Weakness: names of directories and mountpoints stay in it.
 
 mod redact;
 
@@ -40,7 +40,7 @@ const LOG_BYTES_MAX: u64 = 256 << 10;
 /// The log of all daemons of a user, in the folder of their control sockets.
 const LOG: &str = "log";
 
-/// What goes into the archive.
+/// A part of the archive.
 #[derive(Debug)]
 struct Part {
     name: String,
@@ -197,7 +197,7 @@ fn list(mounts: &[MountEntry], now: u64) -> String {
     mounts::objects(mounts, now).iter().fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// The lines as they are: what is wrong may be what a reader of ours leaves out.
+/// The lines unchanged: our own parser may skip the very line that is wrong.
 fn mount_table() -> String {
     match fs::read("/proc/self/mountinfo") {
         Ok(bytes) => {
@@ -215,7 +215,7 @@ fn settings(mountpoint: Option<&Path>) -> String {
     }
 }
 
-/// What a daemon says, or why it does not.
+/// A daemon's answer, or the reason why there is none.
 fn ask(mount: &MountEntry, request: Request) -> String {
     let asked = client::connect_within(mount, Duration::ZERO).map_err(|unreachable| {
         // Three states, each a word.

@@ -1,17 +1,17 @@
-//! Takes secrets out of text that is given away.
+//! Removes secrets from text that users send to others.
 //!
 //! # Boundary
-//! Text to text. What text there is, is [`super`]'s.
+//! Text to text. [`super`] collects the text.
 //!
 //! # Why
-//! Three nets, since each has holes: values of names that sound like a secret, wherever a name and a value stand; what stands
-//! before the `@` of a URL, and keys of AWS by their form; and the values of this process's own variables with such names,
-//! wherever they turn up. More is taken out than has to be: nobody misses a value, and a key cannot be called back. Weakness: a
-//! secret in a path, under a name that says nothing, stays.
+//! Three filters, since each has holes: values of names that sound like a secret, wherever there are a name and a
+//! value; the part before the `@` of a URL, and keys of AWS by their form; and the values of this process's own
+//! variables with such names, wherever they appear. They remove more than necessary: a missing value is no loss, and a
+//! sent key cannot be recalled. Weakness: a secret in a path, under a harmless name, stays.
 
 use std::ffi::OsString;
 
-/// What stands in place of a secret.
+/// The replacement of a secret.
 pub(super) const INSTEAD: &str = "[taken out]";
 
 /// Parts of names whose values are secrets.
@@ -58,7 +58,7 @@ impl Redactor {
             (is_secret(&name) && value.len() >= VALUE_MIN).then_some(value)
         });
         let mut values: Vec<_> = secret.collect();
-        // Of two of which one is in the other, the longer goes first.
+        // If one contains the other, the longer is replaced first.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self { values }
     }
@@ -135,7 +135,7 @@ fn users(line: &str) -> String {
     out + rest
 }
 
-/// A line without what has the form of a key of AWS.
+/// A line without parts in the form of an AWS key.
 fn keys(line: &str) -> String {
     let mut out = line.to_owned();
     for start in KEY_STARTS {

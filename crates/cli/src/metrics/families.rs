@@ -1,18 +1,18 @@
-//! Which metrics there are: names, kinds, units, and where in a report each is.
+//! The metrics: names, kinds, units, and their places in a report.
 //!
 //! # Boundary
-//! A table. It is a promise to dashboards and alert rules: `docs/metrics.md` has it too, and a test compares them.
+//! A table. It is a promise to dashboards and alert rules: `docs/metrics.md` has it, too, and a test compares them.
 //!
 //! # Why
 //! Names follow OpenMetrics: base units, `_total` behind counters, one metric with a label instead of several names.
-//! Weakness: what a report of another version lacks is left out without a word.
+//! Weakness: fields that a report of another version lacks are silently left out.
 
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Only grows, until the daemon ends; `_total` is put behind its name.
     Counter,
-    /// What there is now.
+    /// A current value.
     Gauge,
 }
 
@@ -65,13 +65,13 @@ const fn labelled(
 
 /// Whether a mount answered; not from its report.
 pub(super) const UP: (&str, &str) = ("uvfs_up", "1 if the daemon of the mount answered, 0 if not");
-/// What a mount is; the values are labels.
+/// The properties of a mount; the values are labels.
 pub(super) const INFO: (&str, &str) = ("uvfs_mount", "What is mounted, and by which version");
 /// Waits for locks, from the lock meter.
 pub(super) const LOCK_WAIT: (&str, &str) =
     ("uvfs_lock_wait_seconds", "How long threads waited for locks, by class of lock");
 
-/// Times by kind: a metric, what it is, the label of the kind, and where in a report they are.
+/// Times by kind: a metric, its description, the label of the kind, and its place in a report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) name: &'static str,

@@ -1,12 +1,12 @@
 //! `uvfs metrics`, and `--metrics ADDRESS` of a mount: counters for a monitoring system, in the OpenMetrics format.
 //!
 //! # Boundary
-//! Asks daemons, as `uvfs stat` does, and writes what they report. Which metrics there are is [`families`]', how they
-//! are written [`text`]'s, and who asks by HTTP is answered in [`server`]. Nothing is counted here.
+//! Asks daemons, like `uvfs stat`, and writes their reports. [`families`] has the metrics, [`text`] writes them, and
+//! [`server`] answers HTTP requests. Nothing is counted here.
 //!
 //! # Why
-//! The report has every counter already; a second set of counters would differ from it one day. Weakness: a histogram
-//! has nine buckets here, of the hundred that the report has: a scraper stores each of them for each kind.
+//! The report has every counter already; a second set of counters would one day differ from it. Weakness: a histogram
+//! has nine buckets here, of the hundred in the report: a scraper stores each of them for each kind.
 
 mod families;
 pub(crate) mod server;
@@ -22,14 +22,14 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What is known of one mount.
+/// The data of one mount.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampled {
     pub(crate) mountpoint: String,
     pub(crate) source: String,
     /// Its report, as `uvfs stat --json` has it; null if it did not answer.
     pub(crate) report: Value,
-    /// What the lock meter counted, or null.
+    /// The lock meter's counts, or null.
     pub(crate) locks: Value,
 }
 
@@ -68,7 +68,7 @@ fn sampled(mount: &MountEntry, report: Value, locks: Value) -> Sampled {
 fn all() -> Result<Vec<Sampled>, Failure> {
     let mounts = mountinfo::read()?;
     let (mut devices, mut places) = (HashSet::new(), HashSet::new());
-    // The last one on a mountpoint is the one that is seen, and a bind mount shows what is counted already.
+    // The last mount on a mountpoint is the visible one, and a bind mount shows one that is already counted.
     let mut ours: Vec<_> = mounts
         .iter()
         .rev()

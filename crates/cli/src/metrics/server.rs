@@ -1,18 +1,20 @@
 //! The metrics of one mount over HTTP, for a scraper.
 //!
 //! # Boundary
-//! Answers `GET /metrics` and nothing else. The socket is opened before anything is mounted, so that an address that is taken
-//! refuses the mount.
+//! Answers `GET /metrics` and nothing else. The socket is opened before the mount, so that an address in use refuses
+//! the mount.
 //!
 //! # Concurrency
-//! One thread serves up to [`CONNECTIONS_MAX`] connections, and waits for none of them alone: each has [`PATIENCE`] to ask and as much to
-//! take its answer. A connection beyond that number ends the oldest one that has not asked yet. The thread holds the mount only while it samples.
+//! One thread serves up to [`CONNECTIONS_MAX`] connections, and waits for none of them alone: each has [`PATIENCE`] to
+//! ask and as much to read its answer. A connection beyond that number ends the oldest one without a request. The
+//! thread holds the mount only while it samples.
 //!
 //! # Why
-//! Loopback unless an address is written, since names of directories are in the answer. A page in a browser reaches loopback
-//! too, by a name that its owner lets point there; so the host that a request names has to be an address or `localhost`.
-//! Any local user may connect, and the thread reads what they send: it has no capabilities, reaches no file, and can start nothing
-//! ([`sandbox::restrict_listener`]). Weakness: each whole request costs a report of the mount, so a user who asks again and
+//! Loopback unless an address is given, since the answer has names of directories. A page in a browser also reaches
+//! loopback, through a name whose owner points it there; so the host of a request has to be an address or `localhost`.
+//! Any local user may connect, and the thread reads their bytes: it has no capabilities, reaches no file, and can start
+//! nothing ([`sandbox::restrict_listener`]). Weakness: each complete request costs a report of the mount, so a user
+//! that asks again and again takes a processor.
 //! again costs its daemon a processor.
 
 use super::text::Format;
@@ -53,10 +55,11 @@ pub(crate) fn open(address: &str) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Answers at `listener` with what `sample` finds, until it finds nothing. If `sandboxed`, the thread gives up what it need not have.
+/// Answers at `listener` with the results of `sample`, until that returns none. If `sandboxed`, the thread gives up the
+/// rights that it does not need.
 ///
 /// # Errors
-/// If there is no thread for it.
+/// If its thread cannot be started.
 pub(crate) fn start(
     listener: TcpListener,
     sandboxed: bool,
@@ -87,7 +90,7 @@ enum Stage {
     Asking(Vec<u8>),
     /// The answer, and how much of it is sent.
     Answering(Vec<u8>, usize),
-    /// All is sent. What of the request was not read would have the kernel take the answer back.
+    /// All is sent. If a part of the request were unread, the kernel would discard the answer.
     Leaving,
 }
 
@@ -139,7 +142,7 @@ impl Client {
     }
 }
 
-/// Waits until a connection comes or can go on, and serves those; false when there is nothing to sample any more.
+/// Waits until a connection arrives or can continue, and serves those; false when there is nothing to sample any more.
 fn serve_some(
     listener: &TcpListener,
     clients: &mut Vec<Client>,
@@ -184,7 +187,7 @@ fn serve_some(
         at += 1;
         !ready[at] || is_kept(client.go_on(&mut reply))
     });
-    // Some at a time: a flood of connections keeps nobody from being answered.
+    // A few at a time: a flood of connections does not delay the answers to others.
     for _ in 0..CONNECTIONS_MAX {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
@@ -200,7 +203,7 @@ fn serve_some(
             continue;
         }
         let mut client = Client::new(stream);
-        // A scraper's request comes with its connection, as a rule.
+        // A scraper's request usually arrives with its connection.
         if !is_kept(client.go_on(&mut reply)) {
             continue;
         }
@@ -220,7 +223,7 @@ fn is_kept(outcome: io::Result<()>) -> bool {
         .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
 }
 
-/// The answer to `request`; `metrics` are asked for only if they are what it wants.
+/// The answer to `request`; `metrics` is called only for a request for them.
 fn reply(request: &Request, metrics: &mut dyn FnMut(Format) -> Option<String>) -> Reply {
     if !request.values("host").all(http::is_address) {
         return Reply::new(http::FORBIDDEN, TEXT, "name the host by its address\n");
@@ -262,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Serves on a port of its own; where.
+    /// Serves on a port of its own, and returns the address.
     fn served() -> SocketAddr {
         let listener = open("0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -320,8 +323,8 @@ mod tests {
         );
     }
 
-    /// Connections that said nothing were served one after the other, two seconds each: three hundred of them, of any local
-    /// user, kept every scraper waiting for ten minutes.
+    /// Bug: silent connections were served one after the other, two seconds each: three hundred of them, of any local
+    /// user, delayed every scraper for ten minutes.
     #[test]
     fn a_scraper_is_answered_behind_many_that_say_nothing_or_too_much() {
         let address = served();

@@ -1,13 +1,13 @@
 //! Reports as OpenMetrics text, or in the older text format.
 //!
 //! # Boundary
-//! Writes; asks nobody. The format is that of OpenMetrics 1.0: the samples of a metric stand together, and the
-//! last line says that it is complete.
+//! Writes; asks no daemon. The format is that of OpenMetrics 1.0: the samples of a metric are adjacent, and the last
+//! line marks the end.
 //!
 //! # Why
-//! A daemon may be another user's, and the names in its report its own: they are label values here, escaped, and never names of
-//! metrics. Weakness: kinds of requests that never came, and classes of locks that nobody waited for, have no
-//! histogram.
+//! A daemon may be another user's, and that user chooses the names in its report: they are label values here, escaped,
+//! and never names of metrics. Weakness: kinds of requests without a request, and classes of locks without a wait, have
+//! no histogram.
 
 use super::Sampled;
 use super::families::{FAMILIES, Family, INFO, Kind, LOCK_WAIT, Places, TIMES, Times, UP};
@@ -29,7 +29,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What fields `Accept` ask for: OpenMetrics, unless they name plain text and not OpenMetrics.
+    /// The format that fields `Accept` request: OpenMetrics, unless they name plain text and not OpenMetrics.
     pub(super) fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Self {
         let accept = accept.collect::<Vec<_>>().join(",").to_ascii_lowercase();
         match accept.contains("text/plain") && !accept.contains("application/openmetrics-text") {
@@ -128,7 +128,7 @@ fn samples(text: &mut String, family: &Family, mount: &Sampled) {
     }
 }
 
-/// The waits for each class of locks that anybody waited for.
+/// The waits for each class of locks with a wait.
 fn waits(text: &mut String, mount: &Sampled) {
     let classes = mount.locks.get("classes").and_then(Value::as_array);
     for class in classes.into_iter().flatten() {
@@ -141,7 +141,7 @@ fn waits(text: &mut String, mount: &Sampled) {
         }
         let labels =
             [("mountpoint", &*mount.mountpoint), ("lock", word("lock")), ("mode", word("mode"))];
-        // Bucket n has what took less than 2^(n+1) nanoseconds.
+        // Bucket n has the times below 2^(n+1) nanoseconds.
         let below = |end: u32| counts.iter().take(end as usize).sum::<u64>();
         let sum_ns = class.get("wait_ns").and_then(Value::as_u64).unwrap_or(0);
         histogram(text, LOCK_WAIT.0, &labels, &below, (count, sum_ns));
@@ -159,7 +159,7 @@ fn latencies(text: &mut String, times: &Times, mount: &Sampled) {
     }
 }
 
-/// The samples of one histogram; `below` counts what took less than two to the power of so many nanoseconds.
+/// The samples of one histogram; `below` counts the times below two to the power of so many nanoseconds.
 fn histogram(
     text: &mut String,
     name: &str,
@@ -188,7 +188,7 @@ fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: &str) {
     let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));
 }
 
-/// A label's value: one line, without what a terminal obeys, as text that ends where it is meant to.
+/// A label's value: one line, without characters that control a terminal, escaped so that it ends at the right place.
 fn escaped(value: &str) -> String {
     shown(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -315,7 +315,7 @@ mod tests {
         expression.split(is_end).filter(|word| word.starts_with("uvfs_")).collect()
     }
 
-    /// A dashboard that shows nothing is noticed on the day when it is needed.
+    /// An empty dashboard would be noticed only on the day when it is needed.
     #[test]
     fn the_dashboard_and_the_rules_load_and_name_metrics_that_there_are() {
         let ours = sample_names();

@@ -1,13 +1,13 @@
-//! What two samples say together: rates, shares, percentiles.
+//! The figures of two samples: rates, shares, percentiles.
 //!
 //! # Boundary
-//! A pure function of two samples, and its values' form: `uvfs top --json` prints them as they are, and `docs/top.md` has their
-//! fields. How they look is [`super::view`]'s.
+//! A pure function of two samples, and the form of its values: `uvfs top --json` prints them unchanged, and
+//! `docs/top.md` has their fields. [`super::view`] lays them out.
 //!
 //! # Why
-//! The daemon keeps counters and no rates, so any number of people watch at once, each with an interval of his own. A mount that was
-//! not there before is compared with nothing: its rates are of all its life. Weakness: what begins and ends between two
-//! samples is not seen.
+//! The daemon keeps counters and no rates, so any number of users may watch at once, each with another interval. A new
+//! mount is compared with zeros: its rates cover its whole life. Weakness: events that begin and end between two
+//! samples are missed.
 
 use super::sample::{Directory, Sample, Sampled};
 use crate::control::cleaned::Raw;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use uvfs_vfs::Latency;
 
-/// Locks that are told of.
+/// Locks in the list.
 const LOCKS_MAX: usize = 5;
 
 /// All that is shown.
@@ -78,7 +78,7 @@ pub(crate) struct Hits {
     pub(crate) share_total: Option<f64>,
 }
 
-/// The budget, and who has how much of it.
+/// The budget, and its users' shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Memory {
     pub(crate) limit_bytes: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Memory {
     pub(crate) dirty_bytes: u64,
 }
 
-/// What is cached in a directory.
+/// The cached amounts of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct DirectoryFigures {
     pub(crate) path: Raw,
@@ -106,7 +106,7 @@ pub(crate) struct DirectoryFigures {
 }
 
 impl DirectoryFigures {
-    /// Of a directory in which nothing is cached; its policy is not told then.
+    /// For a directory without cached entries; its policy is left out then.
     pub(super) fn nothing(path: Raw) -> Self {
         Self {
             path,
@@ -132,7 +132,7 @@ pub(crate) struct Lock {
     pub(crate) wait_ns_per_second: f64,
 }
 
-/// What `later` says, compared with `earlier`.
+/// The figures of `later`, compared with `earlier`.
 pub(crate) fn between(earlier: &Sample, later: &Sample) -> Figures {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64().max(1e-3);
     let mounts = later.mounts.iter().map(|mount| {
@@ -145,7 +145,7 @@ pub(crate) fn between(earlier: &Sample, later: &Sample) -> Figures {
     Figures { seconds, mounts: mounts.collect() }
 }
 
-/// One mount, twice; `earlier` is none if it was not there, or is another one by now.
+/// One mount, twice; `earlier` is `None` if it did not exist, or was another mount.
 struct Pair<'a> {
     earlier: Option<&'a Sampled>,
     later: &'a Sampled,
@@ -443,7 +443,7 @@ pub(super) mod tests {
         assert!(figures.mounts[1].requests.is_empty());
     }
 
-    /// Rates were below zero, or huge, when a mount was made anew between two samples.
+    /// Bug: rates were below zero, or huge, when a mount was replaced between two samples.
     #[test]
     fn a_mount_made_anew_is_compared_with_nothing() {
         let (mut earlier, mut later) = samples();

@@ -1,11 +1,11 @@
-//! What a terminal sends when keys are pressed.
+//! The bytes that a terminal sends for keys.
 //!
 //! # Boundary
-//! Bytes to keys. What a key does is [`super::ui`]'s.
+//! Bytes to keys. [`super::ui`] acts on a key.
 //!
 //! # Why
-//! A dozen keys of one page: a table of sequences is shorter than the crate for them, which brings an event loop along. Weakness: a
-//! sequence that arrives in two parts is taken for other keys, of which none does harm.
+//! A dozen keys of one page: a table of sequences is shorter than the crate for them, which has an event loop.
+//! Weakness: a sequence that arrives in two parts is taken for other keys, all harmless.
 
 /// A key that means something here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) fn keys(mut bytes: &[u8]) -> Vec<Key> {
             continue;
         }
         bytes = match first {
-            // A sequence that means nothing here, to its end.
+            // An unknown sequence, to its end.
             0x1b if rest.first() == Some(&b'[') => {
                 let end = rest[1..].iter().position(|byte| (0x40..0x7f).contains(byte));
                 end.map_or(&[][..], |end| &rest[end + 2..])

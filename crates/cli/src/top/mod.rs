@@ -1,16 +1,16 @@
-//! `uvfs top`: what the mounts are doing, live.
+//! `uvfs top`: the activity of the mounts, live.
 //!
 //! # Boundary
-//! The loop: samples, keys, the screen, and what keys want done. What daemons say is [`sample`]'s, what it means [`figures`]', how it
-//! looks [`view`]'s, what a key does [`ui`]'s.
+//! The loop: samples, keys, the screen, and actions. [`sample`] asks the daemons, [`figures`] computes, [`view`] lays
+//! out, [`ui`] acts on keys.
 //!
 //! # Concurrency
-//! A thread takes samples and a thread carries out each action; both send what became of it. The main thread draws, and never
-//! waits for a daemon: a key is answered at once.
+//! A thread takes samples and a thread carries out each action; both send their results. The main thread draws, and
+//! never waits for a daemon: a key has its effect at once.
 //!
 //! # Why
-//! Each part is a pure function of values, so all but the loop is tested without a terminal. Weakness: a daemon that does not answer
-//! holds up the samples of the other mounts for two seconds.
+//! Each part is a pure function of values, so all but the loop is tested without a terminal. Weakness: a daemon that
+//! does not answer delays the samples of the other mounts for two seconds.
 
 pub(crate) mod figures;
 mod keys;
@@ -46,17 +46,17 @@ use view::Look;
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two looks at keys, signals and samples.
+/// Longest time between two checks for keys, signals and samples.
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines after which plain lines have their heads again.
 const HEADS: usize = 20;
-/// Columns of `--once` where no terminal says how many it has.
+/// Columns of `--once` if there is no terminal width.
 const COLUMNS: u16 = 120;
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If what was named is no mount, or the terminal cannot be had.
+/// If an argument is no mount, or the terminal cannot be used.
 pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     let interval = arguments.interval.as_deref().map_or(Ok(INTERVAL), interval)?;
     let sampler = Sampler::new(&arguments.mountpoints)?;
@@ -109,7 +109,7 @@ fn lines(
                 head + &figures.mounts.iter().map(line).collect::<String>()
             }
         };
-        // Whoever read has left: there is nobody to go on for.
+        // The reader of the output has ended: so does this command.
         if !output::is_read(&text) || arguments.once {
             return Ok(ExitCode::SUCCESS);
         }
@@ -140,7 +140,7 @@ fn line_head() -> String {
 /// A mount in one line.
 fn line(mount: &MountFigures) -> String {
     let sum = |kinds: &[figures::Kind]| kinds.iter().map(|one| one.per_second).sum::<f64>();
-    // The most frequent kind stands for all: percentiles of several cannot be added.
+    // The most frequent kind is shown for all: percentiles of several cannot be added.
     let first = mount.requests.first().filter(|one| one.p50_ns > 0);
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), show_ns);
     let share = |of: &str| {
@@ -167,10 +167,10 @@ fn line(mount: &MountFigures) -> String {
     )
 }
 
-/// What threads tell the one that draws.
+/// Messages to the drawing thread.
 enum News {
     Sample(Result<Sample, Failure>),
-    /// What became of an action.
+    /// The result of an action.
     Said(String),
 }
 
@@ -182,7 +182,7 @@ fn live(
 ) -> Result<ExitCode, Failure> {
     let first = sampler.take()?;
     let (sender, news) = mpsc::channel();
-    // Set after an action: directories are counted anew.
+    // Set after an action: directories are counted again.
     let renew = Arc::new(AtomicBool::new(false));
     start_sampling(sampler, interval, sender.clone(), renew.clone())
         .map_err(|error| Failure::refused(format!("thread: {}", crate::cause(&error))))?;
@@ -206,7 +206,7 @@ fn live(
             Err(failure) => break Err(failure),
         }
     };
-    // Before anything is said of a failure.
+    // Before a failure is printed.
     drop(screen);
     ended
 }
@@ -221,7 +221,7 @@ fn start_sampling(
         let mut next = Instant::now() + interval;
         loop {
             while Instant::now() < next {
-                // ORDERING: Relaxed; a wish, nothing is reached through it.
+                // ORDERING: Relaxed; a request, nothing is reached through it.
                 if renew.swap(false, Relaxed) {
                     sampler.forget_if(true);
                     break;
@@ -237,7 +237,7 @@ fn start_sampling(
     thread::Builder::new().name("uvfs-top".into()).spawn(work).map(drop)
 }
 
-/// What is on the screen.
+/// The contents of the screen.
 struct Live {
     ui: Ui,
     figures: Figures,
@@ -253,7 +253,7 @@ impl Live {
         sender: &Sender<News>,
         renew: &Arc<AtomicBool>,
     ) -> Result<bool, Failure> {
-        // A terminal that is gone (its window was closed) is an end as well.
+        // A terminal that has disappeared (its window was closed) is an end as well.
         let Ok(pressed) = screen::read_keys(LOOK) else { return Ok(true) };
         if interrupt.is_set() {
             return Ok(true);
@@ -296,7 +296,7 @@ fn carry_out(action: Action, sender: Sender<News>, renew: Arc<AtomicBool>) {
         renew.store(true, Relaxed);
         let _ = sender.send(News::Said(said.unwrap_or_else(|failure| failure.to_string())));
     };
-    // Without a thread nothing is done, and nothing is said: the next key is pressed anyway.
+    // Without a thread the action is silently skipped: the user presses the key again.
     let _ = thread::Builder::new().name("uvfs-top-action".into()).spawn(work);
 }
 

@@ -1,11 +1,11 @@
-//! What the daemons of some mounts say at one moment.
+//! The reports of some mounts' daemons at one moment.
 //!
 //! # Boundary
-//! Asks; works nothing out. What two samples mean together is [`super::figures`]'.
+//! Asks; computes nothing. [`super::figures`] compares two samples.
 //!
 //! # Why
-//! Counting what is cached by directory visits every cached inode, so it is done more seldom than the rest: at most a
-//! two-hundredth of the time goes by for it ([`Rest`]). Weakness: the directories shown may be older than the rest.
+//! Counting the cached amounts by directory visits every cached inode, so it is done more seldom than the rest: it
+//! takes at most a two-hundredth of the time ([`Rest`]). Weakness: the directories shown may be older than the rest.
 
 use crate::Failure;
 use crate::control::cleaned::Raw;
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 /// Time in which a daemon has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// Levels of directories that are told apart.
+/// Levels of directories that are listed apart.
 const LEVELS: u32 = 3;
 /// A count of directories that took some time is followed by so many times that time without one.
 const RESTS: u32 = 200;
 
-/// What is known of one mount.
+/// The data of one mount.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampled {
     pub(crate) mountpoint: String,
@@ -34,15 +34,15 @@ pub(crate) struct Sampled {
     pub(crate) state: State,
     /// As `uvfs stat --json` has it; null if it did not answer.
     pub(crate) report: Value,
-    /// What the lock meter counted, or null.
+    /// The lock meter's counts, or null.
     pub(crate) locks: Value,
-    /// What is cached by directory, the largest part first; as old as `counted`.
+    /// The cached amounts by directory, the largest first; as old as `counted`.
     pub(crate) directories: Vec<Directory>,
     /// When the directories were counted.
     pub(crate) counted: Instant,
 }
 
-/// A directory, and what is cached in it, and below it where that is deeper than [`LEVELS`].
+/// A directory, and the amounts cached in it, and below it if that is deeper than [`LEVELS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directory {
     /// From the mount's root on.
@@ -95,7 +95,7 @@ impl Sampler {
         Self { counts: false, ..self }
     }
 
-    /// What the mounts say now.
+    /// The current reports of the mounts.
     ///
     /// # Errors
     /// If the mount table cannot be read.
@@ -109,7 +109,7 @@ impl Sampler {
     fn mounts(&self) -> Result<Vec<MountEntry>, Failure> {
         if self.wanted.is_empty() {
             let (mut devices, mut places) = (HashSet::new(), HashSet::new());
-            // The last one on a mountpoint is the one that is seen, and a bind mount shows what is counted already.
+            // The last mount on a mountpoint is the visible one, and a bind mount shows one that is already counted.
             let all = mountinfo::read()?;
             let seen =
                 all.into_iter().rev().filter(|mount| places.insert(mount.mountpoint.clone()));
@@ -133,7 +133,7 @@ impl Sampler {
             counted: Instant::now(),
         };
         let connected = client::connect_within(mount, Duration::ZERO);
-        // Whom the kernel would have to be asked about is not waited for, again and again.
+        // If only the kernel could tell, its answer is not awaited at each sample.
         sampled.state = mounts::of_connection(&connected).unwrap_or(State::Unknown);
         let Ok(mut daemon) = connected else { return sampled };
         let mut of = |request| daemon.ask(request, ANSWER_TIME).ok()?.report;
@@ -158,7 +158,7 @@ impl Sampler {
         sampled
     }
 
-    /// The directories are counted anew next time, if that is so.
+    /// If `anew`, the directories are counted again next time.
     pub(crate) fn forget_if(&mut self, anew: bool) {
         if anew {
             self.last.clear();
@@ -180,7 +180,7 @@ impl Rest {
 fn directories(cached: Cached) -> Vec<Directory> {
     let mut all: Vec<Directory> = Vec::with_capacity(cached.directories.len());
     for row in cached.directories {
-        // From a daemon that nobody vouches for: a parent that comes later is none.
+        // The daemon is not trusted: a parent with a later index is none.
         let above = all.get(row.parent);
         let path = match above {
             None => b"/".to_vec(),

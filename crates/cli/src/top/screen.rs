@@ -1,16 +1,17 @@
-//! The terminal while the live view is on it, and afterwards as it was.
+//! The terminal during the live view, and its restoration.
 //!
 //! # Boundary
-//! Enters and leaves: raw mode, the other screen, the hidden cursor. Draws cells ([`Ansi`]) and reads keys; what is drawn is
-//! [`super::view`]'s.
+//! Enters and leaves: raw mode, the other screen, the hidden cursor. Draws cells ([`Ansi`]) and reads keys;
+//! [`super::view`] makes the picture.
 //!
 //! # Concurrency
-//! One thread has the screen. The hook of panics may run on any thread; what it does may be done twice.
+//! One thread has the screen. The hook of panics may run on any thread; its work may be done twice.
 //!
 //! # Why
-//! Escapes of ECMA-48 that every terminal knows since the VT100, by hand: the crate for them brings an event loop and macros of
-//! its own, eighteen crates more to compile, for one page of keys ([decision 0001](../../../../docs/decisions/0001-dependencies.md)). Weakness: no
-//! terminal that speaks otherwise, which is none that Linux has had for twenty years.
+//! Escapes of ECMA-48 that every terminal knows since the VT100, by hand: the crate for them brings an event loop and
+//! macros, eighteen crates more to compile, for one page of keys ([decision
+//! 0001](../../../../docs/decisions/0001-dependencies.md)). Weakness: no terminal with other escapes; Linux has had
+//! none for twenty years.
 
 use super::keys::{self, Key};
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
@@ -30,10 +31,10 @@ const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?25l";
 /// Plain text, the cursor, the screen that was before.
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// Size of a terminal that does not tell its size.
+/// Size of a terminal that does not report its size.
 const SIZE: Size = Size { width: 80, height: 24 };
 
-/// Standard input and output as one screen; given back when dropped, and when anything panics.
+/// Standard input and output as one screen; restored when dropped, and on any panic.
 pub(crate) struct Screen<W: Write> {
     out: W,
     before: Option<Termios>,
@@ -49,7 +50,7 @@ impl Screen<io::Stdout> {
         let mut raw = before.clone();
         raw.make_raw();
         termios::tcsetattr(stdin(), OptionalActions::Flush, &raw)?;
-        // From here on the drop gives it back.
+        // From here on the drop restores it.
         let screen = Self::on(io::stdout(), Some(before.clone()))?;
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |panicked| {
@@ -76,23 +77,23 @@ impl<W: Write> Drop for Screen<W> {
 }
 
 fn give_back(out: &mut impl Write, before: Option<&Termios>) {
-    // Nobody is left to be told of an error.
+    // There is no place to report an error.
     let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
     if let Some(before) = before {
         let _ = termios::tcsetattr(stdin(), OptionalActions::Flush, before);
     }
 }
 
-/// The keys that were pressed, waited for no longer than `time`; none at all if nobody can press any more.
+/// The pressed keys, after a wait of at most `time`; none if the input has ended.
 ///
 /// # Errors
-/// If the terminal is gone.
+/// If the terminal has disappeared.
 pub(crate) fn read_keys(time: Duration) -> io::Result<Vec<Key>> {
     let input = stdin();
     let mut polled = [PollFd::new(&input, PollFlags::IN)];
     let time = Timespec::try_from(time).unwrap_or_default();
     match rustix::event::poll(&mut polled, Some(&time)) {
-        // A signal: whoever asks looks at what it said.
+        // A signal: the caller checks its flag.
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(errno) => return Err(errno.into()),
@@ -121,7 +122,7 @@ impl<W: Write> Ansi<W> {
 /// How a cell is written.
 type Pen = (Color, Color, Modifier);
 
-/// The escape that sets `pen`, whatever was before.
+/// The escape that sets `pen`, after any other.
 fn escape((foreground, background, modifier): Pen) -> String {
     let mut codes = vec![0];
     let of = [(Modifier::BOLD, 1), (Modifier::DIM, 2), (Modifier::REVERSED, 7)];
@@ -165,7 +166,7 @@ impl<W: Write> Backend for Ansi<W> {
                 pen = Some(wanted);
             }
             text.push_str(cell.symbol());
-            // After a wide one the next cell is further; it is gone to by its place.
+            // After a wide one the next cell is two columns further; the cursor is placed there.
             next = Some((x.saturating_add(1), y));
         }
         text.push_str("\x1b[0m");
@@ -181,7 +182,7 @@ impl<W: Write> Backend for Ansi<W> {
     }
 
     fn get_cursor_position(&mut self) -> io::Result<Position> {
-        // Nobody asks: the whole screen is drawn, and the cursor is hidden.
+        // Never called: the whole screen is drawn, and the cursor is hidden.
         Ok(Position::ORIGIN)
     }
 
@@ -226,7 +227,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// What is written is seen from outside.
+    /// The test reads the output from outside.
     #[derive(Clone, Default)]
     struct Shared(Rc<RefCell<Vec<u8>>>);
 

@@ -1,22 +1,22 @@
-//! What the user of the live view has chosen, and what a key does to it.
+//! The user's choices in the live view, and the effect of a key on them.
 //!
 //! # Boundary
-//! A pure function of what was chosen, of a key, and of what is shown. What a key wants done is told as an
-//! [`Action`]; doing it is [`super`]'s.
+//! A pure function of the choices, of a key, and of the shown figures. It returns an [`Action`], which [`super`]
+//! carries out.
 //!
 //! # Why
-//! What is selected is known by its path, not by its line: lists are sorted anew each second, and a drop of the line below would be
-//! a drop of something else. One of which nothing is cached any more stays in the list, with nothing, for as long as it is selected.
+//! A selection is a path, not a line: lists are sorted again each second, and a drop by line would drop another
+//! directory. A selected directory without cached entries stays in the list.
 
 use super::figures::{DirectoryFigures, Figures, MountFigures};
 use super::keys::Key;
 use crate::control::cleaned::Raw;
 use std::borrow::Cow;
 
-/// By what directories are sorted.
+/// The order of directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sort {
-    /// What they hold.
+    /// By their bytes.
     #[default]
     Bytes,
     /// How often it is asked about.
@@ -56,7 +56,7 @@ pub(crate) struct Place {
     pub(crate) path: Raw,
 }
 
-/// What is to be done.
+/// An action to be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
@@ -74,9 +74,9 @@ pub(crate) struct Ui {
     path: Option<Raw>,
     pub(crate) sort: Sort,
     pub(crate) paused: bool,
-    /// What is dropped if the answer is yes.
+    /// The directory to drop if the answer is yes.
     pub(crate) asked: Option<Place>,
-    /// What became of the last action.
+    /// The result of the last action.
     pub(crate) said: Option<String>,
 }
 
@@ -88,12 +88,12 @@ impl Ui {
         figures.mounts.get(at).map(|mount| (at, mount))
     }
 
-    /// The directory of `mount` that somebody selected.
+    /// The selected directory of `mount`.
     fn chosen(&self, mount: &MountFigures) -> Option<&Raw> {
         self.path.as_ref().filter(|_| self.mountpoint.as_ref() == Some(&mount.mountpoint))
     }
 
-    /// Its directories as they are listed.
+    /// Its directories in the order of the list.
     pub(crate) fn directories<'f>(
         &self,
         mount: &'f MountFigures,
@@ -121,7 +121,7 @@ impl Ui {
         directories.iter().position(is_chosen).unwrap_or(0)
     }
 
-    /// What `key` does.
+    /// The effect of `key`.
     pub(crate) fn press(&mut self, key: Key, figures: &Figures) -> Action {
         if let Some(place) = self.asked.take() {
             return match key {
@@ -134,7 +134,7 @@ impl Ui {
             };
         }
         if let Key::Letter('d' | 'D' | 'K' | 'O' | 'N') = key {
-            // The first line is chosen by what is done to it.
+            // The first line is selected when an action needs a selection.
             self.select(figures, 0);
         }
         match key {
@@ -222,7 +222,8 @@ mod tests {
         assert_eq!(ui.sort, Sort::Bytes, "round and round");
     }
 
-    /// After a drop the list had the directory no more, and the first line was selected: a second `d` asked about another one.
+    /// Bug: after a drop the list no longer had the directory, and the first line was selected: a second `d` asked
+    /// about another one.
     #[test]
     fn a_directory_that_leaves_the_list_stays_selected() {
         let (mut figures, mut ui) = (figures(), Ui::default());
@@ -253,7 +254,7 @@ mod tests {
             assert_eq!((ui.said.as_deref(), &ui.asked), (Some("not dropped"), &None));
         }
         ui.press(Key::Letter('d'), &figures);
-        // Another directory is the first one by now; what was asked about is what is dropped.
+        // Another directory is the first one by now; the drop concerns the one in the question.
         ui.sort = Sort::Path;
         let Action::Drop(place) = ui.press(Key::Letter('y'), &figures) else { panic!("no drop") };
         assert_eq!(place.path, Raw(b"/b\x1b[2Jad".to_vec()));

@@ -1,13 +1,13 @@
-//! How the figures look on a screen of any size.
+//! The layout of the figures on a screen of any size.
 //!
 //! # Boundary
-//! A pure function of the figures and of what the user chose: it fills a buffer of cells. The same fills the screen and prints
+//! A pure function of the figures and of the user's choices: it fills a buffer of cells, for the screen and for
 //! `--once`.
 //!
 //! # Why
-//! Lines are written from the top, the most important first, and what does not fit is left out: on 80 by 24 the tables stand
-//! below each other, from 116 columns on beside each other. All text of others goes through [`shown`]. Weakness: below 60 columns
-//! the last columns are cut off.
+//! Lines are written from the top, the most important first, and lines that do not fit are left out. On 80 by 24 the
+//! tables are stacked, from 116 columns on they are side by side. All foreign text is escaped by [`shown`]. Weakness:
+//! below 60 columns the last columns are cut off.
 
 use super::figures::{DirectoryFigures, Figures, Hits, Kind, Memory, MountFigures};
 use super::ui::{Place, Ui};
@@ -28,10 +28,10 @@ const KINDS_MAX: usize = 8;
 const BAR: usize = 24;
 const KEYS: &str = "q quit  p pause  s sort  arrows select  d drop  K keep  O once  N no mark";
 
-/// What is drawn how.
+/// The style of the picture.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    /// With colours; what is marked by more than a colour is marked without.
+    /// With colours; marks other than colours are always drawn.
     pub(crate) colored: bool,
     /// With the line of keys and a selected line.
     pub(crate) live: bool,
@@ -178,7 +178,7 @@ fn head(
     pen.line(&text, look.head());
 }
 
-/// Memory, hits and what waits: a line each.
+/// Memory, hits and waiting requests: a line each.
 fn gauges(pen: &mut Pen<'_>, mount: &MountFigures, look: Look) {
     memory(&mount.memory).iter().for_each(|line| pen.line(line, Style::new()));
     let hits: Vec<_> =
@@ -201,10 +201,10 @@ fn sum(kinds: &[Kind]) -> f64 {
     kinds.iter().map(|one| one.per_second).sum()
 }
 
-/// The share between the samples; in parentheses that of all the time, where nothing came between.
+/// The share between the samples; in parentheses that of all the time, if there was no access between them.
 fn percent(hits: &Hits) -> String {
     let show = |share: f64| {
-        // Only what is whole is called so: 99.96 % are not all.
+        // 100 % is shown only for all: 99.96 % are not all.
         let percent = if share < 1.0 { (share * 100.0).min(99.9) } else { 100.0 };
         format!("{percent:.1}%")
     };
@@ -261,7 +261,7 @@ impl Table<'_> {
     }
 }
 
-/// A rate: with a decimal where that says something.
+/// A rate: with a decimal where that is significant.
 pub(super) fn show_rate(rate: f64) -> String {
     match rate {
         0.0 => "0".into(),
@@ -288,7 +288,7 @@ fn directories(pen: &mut Pen<'_>, mount: &MountFigures, ui: &Ui, below: usize, l
     }
     let room = pen.left().saturating_sub(below).max(1);
     let chosen = ui.line(&all);
-    // What is selected is seen.
+    // The selected line is visible.
     let first = (chosen + 1).saturating_sub(room);
     for (at, one) in all.iter().enumerate().skip(first).take(room) {
         let selected = look.live && at == chosen;
@@ -316,7 +316,7 @@ fn directory(one: &DirectoryFigures, width: usize) -> String {
     )
 }
 
-/// The end of a path that is too long: what differs stands there.
+/// The end of a path that is too long: paths differ at their ends.
 fn ending(path: &str, width: usize) -> String {
     let count = path.chars().count();
     match count.checked_sub(width).filter(|over| *over > 0) {
@@ -338,7 +338,7 @@ fn locks(pen: &mut Pen<'_>, mount: &MountFigures, look: Look) {
     pen.line(&format!("  {}", all.collect::<Vec<_>>().join("; ")), Style::new());
 }
 
-/// The picture as text, without what a terminal obeys.
+/// The picture as text, without characters that control a terminal.
 pub(crate) fn text(figures: &Figures, ui: &Ui, width: u16) -> String {
     let area = Rect::new(0, 0, width, lines(figures, ui, width));
     let mut buffer = Buffer::empty(area);

@@ -1,11 +1,11 @@
-//! What the page is answered: its own parts, figures, one level of what is cached, and what became of a drop.
+//! Answers to the page: its own parts, figures, one level of the cached amounts, and the result of a drop.
 //!
 //! # Boundary
-//! From a request to a reply; daemons are asked as other commands ask them. Who may ask is [`gate`]'s.
+//! From a request to a reply; daemons are asked like by other commands. [`gate`] checks permission.
 //!
 //! # Why
-//! What is asked about a directory is in the body, never in an address, which histories and logs keep. Paths are text, or a list of
-//! bytes where they are none ([`Raw`]), as everywhere.
+//! The name of a directory is in the body, never in an address, which histories and logs keep. Paths are text, or a
+//! list of bytes if they are not UTF-8 ([`Raw`]), the form of all reports.
 
 use super::gate::{self, Token, Wants};
 use super::watch::Watch;
@@ -32,7 +32,7 @@ const PAGE: [(&str, &str, &str); 3] = [
     ("/page.js", "text/javascript; charset=utf-8", include_str!("page.js")),
 ];
 
-/// What is asked about a level.
+/// The request for a level.
 #[derive(Debug, Deserialize)]
 struct LevelAsked {
     mountpoint: String,
@@ -42,7 +42,7 @@ struct LevelAsked {
     most: Option<u32>,
 }
 
-/// What is to be dropped.
+/// The request for a drop.
 #[derive(Debug, Deserialize)]
 struct DropAsked {
     mountpoint: String,
@@ -86,7 +86,7 @@ impl Site {
             (_, Some(_)) => (Wants::Page, "GET"),
             ("/api/figures", _) => (Wants::Look, "GET"),
             ("/api/level" | "/api/drop", _) => (Wants::Ask, "POST"),
-            // Who names another host is not told what there is.
+            // A client that names another host gets no information.
             _ => (Wants::Page, ""),
         };
         if let Err((status, why)) = gate::check(request, wants, &self.token) {
@@ -109,7 +109,7 @@ impl Site {
         };
         match told {
             Ok(text) => Reply::new(http::OK, JSON, text),
-            // As for commands: what makes no sense, and what cannot be done.
+            // Like for commands: invalid requests, and impossible ones.
             Err(failure) if failure.status == 2 => refusal(http::BAD, &failure.to_string()),
             Err(failure) => refusal(http::CONFLICT, &failure.to_string()),
         }
@@ -153,7 +153,7 @@ impl Site {
     }
 }
 
-/// What is in the body of `request`.
+/// The parsed body of `request`.
 fn asked<T: DeserializeOwned>(request: &Request) -> Result<T, Failure> {
     serde_json::from_slice(&request.body).map_err(|error| Failure::usage(error.to_string()))
 }
@@ -162,7 +162,7 @@ fn text(value: &Value) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::refused(error.to_string()))
 }
 
-/// A reply that says why there is no other.
+/// A reply with the reason of a refusal.
 pub(super) fn refusal(status: Status, why: &str) -> Reply {
     Reply::new(status, JSON, json!({"error": why}).to_string())
 }
@@ -241,7 +241,7 @@ mod tests {
     fn whoever_is_not_our_own_page_is_refused() {
         let site = Site::new(&[]).unwrap();
         let status = |line: &str, changed| ask(&site, line, DROP, changed).status.0;
-        // No mount is there: what passes the gate says so.
+        // There is no mount: a request that passes the gate gets that answer.
         assert_eq!(status("POST /api/drop", AS_USUAL), 409);
         for host in
             ["rebound.example:9568", "10.0.0.1", "", "127.0.0.1.example", "localhost.example"]
@@ -313,14 +313,14 @@ mod tests {
         }
         let by = r#"{"mountpoint":"/a","directory":"/","by":"size"}"#;
         assert_eq!(ask(&site, "POST /api/level", by, AS_USUAL).status.0, 400);
-        // Not even a look at what is not a mount.
+        // A path that is no mount is not even opened.
         let reply =
             ask(&site, "POST /api/level", r#"{"mountpoint":"/proc","directory":"/"}"#, AS_USUAL);
         assert_eq!(reply.status.0, 409);
         assert!(String::from_utf8(reply.body).unwrap().contains("/proc: not a mount of this page"));
     }
 
-    /// A page that fetched anything elsewhere would tell others who looks at it.
+    /// A page that fetched anything elsewhere would reveal its user.
     #[test]
     fn the_page_asks_nobody_else_and_makes_no_markup_of_text() {
         for (path, _, text) in PAGE {

@@ -1,14 +1,14 @@
-//! Which requests are answered, and what a browser must not do with the answer.
+//! The permitted requests, and restrictions on a browser's use of the answers.
 //!
 //! # Boundary
-//! A pure function of a request and the token. Answers are [`super::api`]'s.
+//! A pure function of a request and the token. [`super::api`] makes the answers.
 //!
 //! # Why
-//! Pages of others run in the same browser, and may send anything to loopback: what they cannot do is to read a token that was printed
-//! in a terminal, to send a field of their own without being allowed to, or to name another origin than theirs. Each of these is
-//! asked for, so that a mistake in one is none in all:
+//! Other pages run in the same browser, and may send any request to loopback. They cannot read a token that was printed
+//! in a terminal, nor send a header field of their own without permission, nor forge an origin. Each of these is
+//! checked, so that one mistake is not enough for an attack:
 //!
-//! | attack | what refuses it |
+//! | attack | defence |
 //! |---|---|
 //! | another user, another program of this machine | the token: 256 random bits, which every answer with a figure in it needs |
 //! | a page that posts a form, loads an image, a script (CSRF) | the token is in a field, not in a cookie; `Origin` and the kind of the body |
@@ -16,8 +16,8 @@
 //! | a page that shows this one in a frame (clickjacking) | `frame-ancestors 'none'`, `X-Frame-Options` |
 //! | a directory whose name is a script | no text becomes markup (`require-trusted-types-for`), no script but ours |
 //!
-//! No cookie: cookies know no ports, and would go to whatever else listens on loopback. Weakness: the token stays valid until
-//! the command ends.
+//! No cookie: cookies ignore ports, and would be sent to any other server on loopback. Weakness: the token stays valid
+//! until the command ends.
 
 use crate::http::{self, Reply, Request, Status};
 use std::fs::File;
@@ -27,11 +27,11 @@ use std::io::{self, Read};
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// What a browser may do with the page.
+/// The browser's permissions for the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The secret that the terminal shows: a request that bears it comes from the user of that terminal.
+/// The secret that the terminal shows: a request with it comes from the user of that terminal.
 pub(super) struct Token(String);
 
 impl Token {
@@ -50,7 +50,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether `told` is it, in a time that says nothing about where it differs.
+    /// Whether `told` equals it, in a time that does not depend on the place of a difference.
     fn is(&self, told: &str) -> bool {
         let (own, told) = (self.0.as_bytes(), told.as_bytes());
         let pairs = own.iter().zip(told);
@@ -59,14 +59,14 @@ impl Token {
     }
 }
 
-/// What a request wants.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wants {
-    /// A part of the page, which says nothing.
+    /// A part of the page, which has no information.
     Page,
     /// Figures.
     Look,
-    /// To have something told or done that is written in the body.
+    /// A query or an action described in the body.
     Ask,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn check(
     }
 }
 
-/// The reply with what a browser is forbidden to do with it.
+/// The reply with its restrictions for the browser.
 pub(super) fn fenced(mut reply: Reply) -> Reply {
     reply.fields.extend([
         ("Content-Security-Policy", POLICY),

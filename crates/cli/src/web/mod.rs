@@ -1,18 +1,18 @@
 //! `uvfs web`: a page of the mounts, for a browser on this machine.
 //!
 //! # Boundary
-//! The socket, the threads, and the end. Who may ask is [`gate`]'s, what is answered [`api`]'s, the live figures are
-//! [`watch`]'s; the page itself is three files in this folder, which are part of the program.
+//! The socket, the threads, and the end. [`gate`] checks permission, [`api`] answers, [`watch`] has the live figures;
+//! the page itself is three files in this folder, which are part of the program.
 //!
 //! # Concurrency
-//! Each connection has a thread, at most [`CONNECTIONS_MAX`] at a time, for one request, which has [`PATIENCE`] to come and
-//! as much to be taken. One thread samples all mounts, only while somebody asks.
+//! Each connection has a thread, at most [`CONNECTIONS_MAX`] at a time, for one request, which has [`PATIENCE`] to
+//! arrive and as much to be answered. One thread samples all mounts, only while there are requests.
 //!
 //! # Why
-//! A daemon serves no page: what a browser sends is read by a process of the user who looks, which can do what `uvfs drop` of
-//! that user can do, and is gone with Ctrl-C. Only loopback, since nothing is encrypted; `ssh -L` brings it elsewhere. Weakness: other
-//! users of this machine can connect, and take all places for [`PATIENCE`], again and again; they see the page without
-//! a figure in it.
+//! A daemon serves no page: a process of the watching user reads the browser's bytes. It has only that user's rights,
+//! those of `uvfs drop`, and ends with Ctrl-C. Only loopback, since nothing is encrypted; `ssh -L` forwards it.
+//! Weakness: other users of this machine can connect, and take all places for [`PATIENCE`], again and again; they see
+//! the page without figures.
 
 mod api;
 mod gate;
@@ -37,7 +37,7 @@ use uvfs_terminal::interrupt::Interrupt;
 const CONNECTIONS_MAX: usize = 32;
 /// Time for a request to come, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest time between two looks at Ctrl-C.
+/// Longest time between two checks for Ctrl-C.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const LIMITS: Limits = Limits { head_bytes: 16 << 10, body_bytes: 64 << 10, time: PATIENCE };
@@ -45,7 +45,7 @@ const LIMITS: Limits = Limits { head_bytes: 16 << 10, body_bytes: 64 << 10, time
 /// Runs the subcommand, until Ctrl-C.
 ///
 /// # Errors
-/// If what was named is no mount, or the address cannot be had.
+/// If an argument is no mount, or the address cannot be used.
 pub(crate) fn run(arguments: &WebArguments) -> Result<ExitCode, Failure> {
     let address = address(&arguments.listen)?;
     let refused = |error: io::Error| {
@@ -56,9 +56,9 @@ pub(crate) fn run(arguments: &WebArguments) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let listener = TcpListener::bind(address).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
-    // Behind the `#`: a browser keeps it to itself, it is sent to nobody.
+    // Behind the `#`: the browser does not send that part.
     crate::print_line(&format!("uvfs: http://{address}/#{}", site.token().text()));
-    // From here on it reads what strangers send.
+    // From here on it reads bytes of strangers.
     sandbox::restrict_client();
     serve(&listener, &site, &interrupt).map_err(refused)?;
     Ok(ExitCode::SUCCESS)
@@ -83,7 +83,7 @@ fn address(listen: &str) -> Result<SocketAddr, Failure> {
     }
 }
 
-/// One of the places; given back when dropped.
+/// One of the places; released when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -97,7 +97,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; as in `take`.
+        // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
         self.0.fetch_sub(1, Relaxed);
     }
 }
@@ -132,7 +132,7 @@ fn serve(listener: &TcpListener, site: &Arc<Site>, interrupt: &Interrupt) -> io:
         };
         let (site, interrupt) = (site.clone(), interrupt.clone());
         let thread = thread::Builder::new().name("uvfs-web".into());
-        // Without a thread the connection is closed, which says as much.
+        // Without a thread the connection is closed, which is answer enough.
         let _ = thread.spawn(move || {
             let _place = place;
             answer(stream, &site, &interrupt);

@@ -1,11 +1,11 @@
-//! The live figures of the page: those of `uvfs top --json`, sampled only while somebody asks.
+//! The live figures of the page: those of `uvfs top --json`, sampled only while there are requests.
 //!
 //! # Boundary
-//! When a sample is taken, and for whom. What figures are is [`crate::top`]'s.
+//! Decides when a sample is taken, and sends it to each request. [`crate::top`] computes figures.
 //!
 //! # Concurrency
-//! One thread has the sampler; who asks sends it where the answer goes to. However many pages are open, a mount is asked
-//! once in [`AGE_MAX`].
+//! One thread has the sampler; a request sends it the channel for the answer. With any number of open pages, a mount is
+//! asked once in [`AGE_MAX`].
 
 use crate::Failure;
 use crate::top::figures::{self, Figures};
@@ -17,17 +17,17 @@ use std::time::Duration;
 /// How old an answer may be.
 const AGE_MAX: Duration = Duration::from_millis(900);
 
-/// A wish for figures: where they go to.
+/// A request for figures: the channel for the answer.
 type Wish = Sender<Result<String, Failure>>;
 
 /// See the module.
 pub(super) struct Watch(Sender<Wish>);
 
 impl Watch {
-    /// Of what `sampler` samples.
+    /// Starts the thread with `sampler`.
     ///
     /// # Errors
-    /// If there is no thread for it.
+    /// If the thread cannot be started.
     pub(super) fn start(sampler: Sampler) -> Result<Self, Failure> {
         let (sender, wishes) = mpsc::channel();
         let thread = thread::Builder::new().name("uvfs-web-watch".into());
@@ -70,7 +70,7 @@ fn answer(mut sampler: Sampler, wishes: &Receiver<Wish>) {
             Some(Err(error)) => Err(Failure::refused(error.to_string())),
             None => continue,
         };
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         let _ = wish.send(text);
     }
 }

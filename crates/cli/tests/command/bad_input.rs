@@ -1,4 +1,4 @@
-//! What bad input gets: one line with thing, cause and remedy, the right exit status, no mount.
+//! Answers to bad input: one line with thing, cause and remedy, the right exit status, no mount.
 //!
 //! Needs no privilege: every refusal here comes before a mount would be made.
 
@@ -99,7 +99,7 @@ fn option_values_that_make_no_sense_are_usage_errors() {
 
 #[test]
 fn settings_that_make_no_sense_are_usage_errors() {
-    // Nothing is mounted there: what makes no sense is refused before anybody is asked.
+    // Nothing is mounted there: invalid words are refused before any daemon is asked.
     let place = Place::new();
     let check = |setting: &str, parts: &[&str]| {
         check_refused(&["set", place.mnt(), setting], 2, parts);

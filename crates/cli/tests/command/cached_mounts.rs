@@ -1,4 +1,4 @@
-//! `uvfs cached` in live uvfs mounts: what uvfs itself has cached, by directory.
+//! `uvfs cached` in live uvfs mounts: the caches of uvfs itself, by directory.
 
 use crate::cleaning::{as_nobody, check_line, check_refused};
 use crate::common::{LIMIT, Place, can_mount, eventually, finish, run, uvfs, wait};
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 
-/// Runs `uvfs cached` with `arguments`; what it shows.
+/// Runs `uvfs cached` with `arguments`; returns its output.
 fn shown(arguments: &[&str]) -> String {
     let outcome = run(&[&["cached"], arguments].concat());
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");

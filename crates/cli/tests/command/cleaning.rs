@@ -1,4 +1,4 @@
-//! `uvfs drop` and `uvfs cached`: what they refuse and how, and what they do to files on a real disk.
+//! `uvfs drop` and `uvfs cached`: their refusals, and their effect on files on a real disk.
 
 use crate::common::{LIMIT, Outcome, Place, finish, run, uvfs, wait};
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,7 +33,7 @@ pub(crate) fn pages(path: &Path) -> u64 {
     cachestat(File::open(path).expect("readable"), 0, 0).expect("cachestat").cached
 }
 
-/// A place whose file system lets pages be counted and dropped; says why not.
+/// A place whose file system lets pages be counted and dropped; prints the reason if there is none.
 pub(crate) fn place() -> Option<Place> {
     let place = Place::new();
     let probe = place.source.join("probe");
@@ -148,7 +148,7 @@ fn the_whole_machine_needs_the_flag_no_directory_and_root() {
     }
 }
 
-/// The program as a user without rights; says why not.
+/// The program as a user without rights; prints the reason if that is impossible.
 pub(crate) fn as_nobody() -> Option<std::process::Command> {
     if !rustix::process::geteuid().is_root() {
         uvfs_skip::skip("becoming another user needs root");
@@ -199,7 +199,7 @@ fn dirty_pages_are_kept_and_counted_until_sync() {
     clean_file(&path, 8);
     let file = File::options().write(true).open(&path).unwrap();
     let request = format!("1:{}", place.src());
-    // Somebody on this machine may call sync(2) at the wrong moment, but not each time.
+    // A program on this machine may call sync(2) at the wrong moment, but not each time.
     let kept = (0..5).any(|_| {
         file.sync_all().unwrap();
         fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! `uvfs drop` in live uvfs mounts: what is cleaned, what is left, and what is refused.
+//! `uvfs drop` in live uvfs mounts: the cleaned entries, the kept ones, and the refusals.
 
 use crate::cleaning::{as_nobody, check_line, check_refused, clean_file, pages, place};
 use crate::common::{
@@ -24,7 +24,7 @@ fn drop_json(arguments: &[&str]) -> Value {
     serde_json::from_str(&outcome.stdout).expect("one object")
 }
 
-/// What is cached below `directory`: names, inodes and pages.
+/// The cached names, inodes and pages below `directory`.
 fn cached(directory: &str) -> [u64; 3] {
     let json = drop_json(&["--dry-run", &format!("3:{directory}")]);
     let before = |sort: &str| json[sort]["before"]["entries"].as_u64().expect("a number");
@@ -108,8 +108,8 @@ fn dirty_pages_stay_until_sync_brings_them_to_the_source() {
     place.mount_daemon(place.src(), &options);
     fs::create_dir(place.mountpoint.join("a")).unwrap();
     let target = place.mountpoint.join("a/file");
-    // Written by a process of its own: each close of a descriptor brings it to the source, also that of a
-    // copy, which every start of a process makes.
+    // A separate process writes it: each close of a descriptor writes it back to the source, also
+    // the close of a copy, which every start of a process makes.
     let file = File::create(&target).unwrap();
     let writer = Command::new("cat").stdin(Stdio::piped()).stdout(file).spawn();
     let mut writer = Writer(writer.expect("cat"));
@@ -323,7 +323,7 @@ fn clean_stopped(place: &Place, daemon: Pid) -> Child {
     child
 }
 
-/// What a child of which nobody has read yet did.
+/// The output of a child that no thread has read yet.
 fn outcome(mut child: Child) -> Outcome {
     let code = wait(&mut child).code();
     let mut text = [String::new(), String::new()];

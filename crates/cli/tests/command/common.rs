@@ -1,4 +1,4 @@
-//! Runs the built program, with a watchdog, and takes away what a failed test leaves mounted.
+//! Runs the built program, with a watchdog, and unmounts the mounts of a failed test.
 
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Time after which a command counts as hung.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Exit status; `None` when it was killed by a signal.
@@ -26,7 +26,7 @@ pub(crate) struct Outcome {
 /// The program, not yet started.
 pub(crate) fn uvfs() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs"));
-    // Whatever the machine of the test has set.
+    // Independent of the settings of the test's machine.
     command.env("UVFS_CONFIG", "/dev/null");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -99,7 +99,7 @@ pub(crate) fn mount_line(mountpoint: &Path) -> Option<String> {
     lines.find(|line| line.split(' ').nth(4) == Some(wanted)).map(str::to_string)
 }
 
-/// Directories of one test: a source and a mountpoint. Detaches what is left mounted.
+/// Directories of one test: a source and a mountpoint. Detaches a remaining mount.
 pub(crate) struct Place {
     _folder: tempfile::TempDir,
     /// A host directory.
@@ -154,7 +154,7 @@ pub(crate) fn pid_in(line: &str) -> Pid {
     number.and_then(Pid::from_raw).unwrap_or_else(|| panic!("no pid in {line:?}"))
 }
 
-/// Whether a process exists; a zombie of another parent counts as gone.
+/// Whether a process exists; a zombie of another parent counts as ended.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
@@ -188,7 +188,7 @@ impl Foreground {
         rustix::process::kill_process(pid, signal).expect("our own child");
     }
 
-    /// Waits for the end: exit status, and what was written to standard error.
+    /// Waits for the end: exit status, and the text on standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let stderr = collect(self.child.stderr.take());
         let status = wait(&mut self.child);

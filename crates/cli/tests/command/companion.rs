@@ -1,6 +1,6 @@
-//! `uvfs contention` starts another program: which one, with what, and what is said where there is none.
+//! `uvfs contention` starts another program: its path, its arguments, and the error if there is none.
 //!
-//! Whether the real one answers is tested where both are built: `crates/contention-cli/tests/companion.rs`.
+//! `crates/contention-cli/tests/companion.rs` tests the real one, where both are built.
 
 use crate::common::{Outcome, finish, run};
 use std::fs;
@@ -17,13 +17,14 @@ fn installed() -> (TempDir, PathBuf) {
     (folder, program)
 }
 
-/// `uvfs-contention` in `folder`: says who it is and what it was given, and ends with 7.
+/// `uvfs-contention` in `folder`: prints its name and its arguments, and ends with 7.
 fn put(folder: &Path, who: &str, mode: u32) {
     let script = format!("#!/bin/sh\nprintf '{who}'; printf ' <%s>' \"$@\"; exit 7\n");
     let text = folder.join("text");
     fs::write(&text, script).expect("a fresh folder");
     fs::set_permissions(&text, fs::Permissions::from_mode(mode)).expect("ours");
-    // Not written here: a child that another test starts meanwhile would have it open, and nobody can start it then.
+    // Not written by this process: a child that another test starts meanwhile would have it open, and it could not be
+    // run then.
     let copied =
         Command::new("cp").arg("-p").arg(&text).arg(folder.join("uvfs-contention")).status();
     assert!(copied.is_ok_and(|status| status.success()));

@@ -1,4 +1,4 @@
-//! What shells complete: their own scripts run, with the built program in PATH.
+//! Shell completions: the shells' own scripts run, with the built program in PATH.
 
 use crate::common::{Outcome, Place, can_mount, finish, run};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ fn path() -> String {
     format!("{folder}:{}", std::env::var("PATH").unwrap_or_default())
 }
 
-/// Runs `script` in `shell`; none where the shell is not installed, which is said.
+/// Runs `script` in `shell`; `None`, with a note, if the shell is not installed.
 fn shell(shell: &str, arguments: &[&str]) -> Option<Outcome> {
     let mut command = Command::new(shell);
     command.args(arguments).env("PATH", path()).stdin(Stdio::null());
@@ -25,7 +25,7 @@ fn shell(shell: &str, arguments: &[&str]) -> Option<Outcome> {
     Some(finish(&mut command))
 }
 
-/// What bash offers at the end of `line`, whose words are broken as bash breaks them.
+/// The candidates of bash at the end of `line`, whose words are broken like bash does.
 fn bash(line: &str) -> Option<Vec<String>> {
     let words = line.replace(':', " : ").replace('=', " = ");
     let mut words: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
@@ -51,7 +51,7 @@ fn bash_completes_commands_values_and_what_stands_behind_a_colon() {
     let Some(commands) = bash("uvfs un") else { return };
     assert_eq!(commands, ["unmount"]);
     assert_eq!(bash("uvfs mount --page-cache write-b").unwrap(), ["write-back"]);
-    // Bash replaces what stands behind its last break, so only that is told.
+    // Bash replaces the part behind its last break, so only that is returned.
     let directory = format!("{}/photos/", place.src());
     let check =
         |line: String, expected: &str| assert_eq!(bash(&line).unwrap(), [expected], "{line}");

@@ -28,7 +28,7 @@ fn a_mount_takes_what_its_command_line_does_not_say_from_a_file_and_variables() 
     assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
 }
 
-/// Whoever reads "--size: leave it out" did not write it.
+/// The user that reads "--size: leave it out" did not write it.
 #[test]
 fn a_refusal_tells_which_options_are_from_elsewhere() {
     let place = Place::new();

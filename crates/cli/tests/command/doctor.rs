@@ -53,7 +53,7 @@ fn an_archive_says_what_is_mounted_and_no_secret() {
     assert_eq!(fs::read(&archive).unwrap(), bytes, "what is there is left alone");
 }
 
-/// It is called when something is broken: a mount that is dead is no reason to say nothing of the others.
+/// It is used when something is broken: a dead mount must not hide the others.
 #[test]
 fn a_dead_mount_is_in_it_too() {
     if !can_mount() {

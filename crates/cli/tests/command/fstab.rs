@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs `script` where `/etc/fstab` may be written. `$T` is a fresh folder with `source` and `mnt`, on a disk; `uvfs` is the
-/// built program, which is also `/sbin/mount.fuse.uvfs`. None where the machine does not give such a place.
+/// Runs `script` where `/etc/fstab` may be written. `$T` is a fresh folder with `source` and `mnt`, on a disk; `uvfs`
+/// is the built program, which is also `/sbin/mount.fuse.uvfs`. `None` if the machine has no such place.
 fn in_a_copy(script: &str) -> Option<Outcome> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     for name in ["source", "mnt", "e", "e-work", "s", "s-work"] {

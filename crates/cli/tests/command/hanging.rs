@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-/// The daemon of the source, stopped; it goes on when dropped.
+/// The daemon of the source, stopped; it continues when dropped.
 struct Stopped(Pid);
 
 impl Stopped {

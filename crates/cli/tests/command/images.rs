@@ -1,6 +1,6 @@
-//! Disk images: looked at by `uvfs image`, and mounted for real.
+//! Disk images: read by `uvfs image`, and mounted for real.
 //!
-//! Images are made by mke2fs from a tree; each test is skipped, and says so, where that is not installed.
+//! mke2fs makes the images from a tree; each test is skipped, with a note, if it is not installed.
 
 use crate::common::{Outcome, Place, can_mount, finish, is_mounted, run};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat};
@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Extended attributes of the tree, where the temporary folder keeps any: one in the inode, one too large for it.
 const XATTRS: [(&str, &[u8]); 2] = [("sparse", b"v"), ("many", &[b'm'; 300])];
 
-/// A tree with what `cp -a` keeps, and an image of it beside the mountpoint of `place`.
+/// A tree with the properties that `cp -a` keeps, and an image of it beside the mountpoint of `place`.
 fn image(place: &Place, options: &[&str]) -> Option<PathBuf> {
     let tree = &place.source;
     fs::create_dir_all(tree.join("many/deep/er")).unwrap();
@@ -64,7 +64,7 @@ pub(crate) fn done(arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Runs the program, which refuses and says `told`.
+/// Runs the program, which refuses and prints `told`.
 pub(crate) fn refused(arguments: &[&str], told: &str) {
     let outcome = run(arguments);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -72,7 +72,7 @@ pub(crate) fn refused(arguments: &[&str], told: &str) {
     assert!(outcome.stderr.contains(told) && lines == 1, "{}: not {told}", outcome.stderr);
 }
 
-/// What is at each path below `root`: mode, links, owner, size, time of change, contents or text.
+/// The object at each path below `root`: mode, links, owner, size, time of change, contents or text.
 pub(crate) type Tree = BTreeMap<PathBuf, (u32, u64, u32, u64, i64, Vec<u8>)>;
 
 pub(crate) fn tree(root: &Path) -> Tree {
@@ -159,7 +159,7 @@ fn a_tree_is_extracted_as_it_was() {
             None => uvfs_skip::lacking("the temporary folder keeps no extended attributes"),
         }
     }
-    // Nothing is written over, and nothing beside.
+    // No file is overwritten or added.
     refused(&["image", "extract", text(&image), "/", text(&target)], "is not empty");
     let one = place.mountpoint.join("one");
     done(&["image", "extract", text(&image), "/many/deep/again", text(&one)]);
@@ -223,7 +223,7 @@ fn an_image_that_is_only_read_is_mounted_as_it_is_and_never_written() {
     assert!(fs::read(&image).unwrap() == before, "the image is as it was");
 }
 
-/// What `uvfs stat` tells of the blocks that were read: there, of a part of the budget, and growing.
+/// The counts of cached blocks in `uvfs stat`: present, part of the budget, and growing.
 #[test]
 fn the_blocks_that_are_kept_are_told_and_counted() {
     if !can_mount() {
@@ -265,7 +265,7 @@ fn the_blocks_that_are_kept_are_told_and_counted() {
     done(&["unmount", place.mnt()]);
 }
 
-/// A handle's test is `tests/tests/handles.rs`; here the names lead to what they led to.
+/// `tests/tests/handles.rs` tests handles; here the names must lead to the same objects.
 #[test]
 fn numbers_outlive_what_is_cached() {
     if !can_mount() {
@@ -345,11 +345,11 @@ fn a_block_device_is_mounted() {
     assert!(info.contains("ext4, 16"), "{info}");
 }
 
-/// A loop device, read-only, which goes with the value.
+/// A loop device, read-only, detached when dropped.
 struct Loop(String);
 
 impl Loop {
-    /// `None`, said aloud, where there are none.
+    /// `None`, with a note, if there are none.
     fn over(image: &Path) -> Option<Self> {
         let mut losetup = Command::new("losetup");
         let made = losetup.args(["--find", "--show", "--read-only"]).arg(image).output();
@@ -410,7 +410,7 @@ fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     }
 }
 
-/// An image that was in use when it was copied: its journal has what the volume lacks.
+/// An image copied while in use: its journal has changes that the volume lacks.
 #[test]
 fn a_journal_is_replayed_in_memory() {
     if !can_mount() {
@@ -421,7 +421,7 @@ fn a_journal_is_replayed_in_memory() {
     let block = place.source.with_file_name("block");
     fs::write(&block, [b'j'; 1024]).unwrap();
     let bytes = fs::read(&image).unwrap();
-    // Where the sparse file's only data lies.
+    // The place of the sparse file's only data.
     let at = bytes.windows(6).position(|bytes| bytes == b"island").unwrap() / 1024;
     let commands = format!("jo\njw -b {at} {}\njc\n", text(&block));
     let script = place.source.with_file_name("script");
@@ -439,7 +439,7 @@ fn a_journal_is_replayed_in_memory() {
     assert!(fs::read(&image).unwrap() == before, "the image is as it was");
 }
 
-/// The first object with a fault ended a listing and an extraction, and what came behind it was never seen.
+/// Bug: the first object with a fault ended a listing and an extraction, and later objects were never shown.
 #[test]
 fn a_fault_costs_its_object_and_the_rest_is_listed_and_extracted() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Images that others use too: devices that the kernel has mounted, files that are removed or cut under a mount, and a mount
-//! right behind the end of another one.
+//! Images with other users: devices that the kernel has mounted, files that are removed or cut under a mount, and a
+//! mount right after the end of another one.
 
 use crate::common::{Place, can_mount, eventually, is_mounted, run, uvfs, wait};
 use crate::images::{done, refused, text};
@@ -11,11 +11,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 
-/// A loop device, which goes with the value.
+/// A loop device, detached when dropped.
 struct Loop(String);
 
 impl Loop {
-    /// `None`, said aloud, where there are none.
+    /// `None`, with a note, if there are none.
     fn over(image: &Path) -> Option<Self> {
         match Command::new("losetup").args(["--find", "--show"]).arg(image).output() {
             Ok(made) if made.status.success() => {
@@ -70,8 +70,9 @@ fn a_device_is_written_by_the_kernel_or_by_us_and_never_by_both() {
     sound(&image);
 }
 
-/// The file of an image was removed, replaced or cut under its mount: writing, `fsync` and `uvfs unmount` succeeded, and all was
-/// lost. Writers are told, also where nobody wrote since, and so are `uvfs stat` and `uvfs unmount`.
+/// Bug: the file of an image was removed, replaced or cut under its mount: writing, `fsync` and `uvfs unmount`
+/// succeeded, and all was lost. Now writers get an error, even without a later write, and so do `uvfs stat` and `uvfs
+/// unmount`.
 #[test]
 fn an_image_that_goes_away_under_its_mount_is_noticed() {
     if !can_mount() {
@@ -114,8 +115,8 @@ fn an_image_that_goes_away_under_its_mount_is_noticed() {
     }
 }
 
-/// `umount` returns while the daemon still commits and makes its image clean. A mount of the same image right behind it was
-/// refused; it waits, and says so.
+/// Bug: `umount` returns while the daemon still commits and makes its image clean. A mount of the same image right
+/// after it was refused; now it waits, and prints that.
 #[test]
 fn a_mount_waits_for_the_end_of_the_last_one() {
     if !can_mount() {

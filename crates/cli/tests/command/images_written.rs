@@ -1,7 +1,7 @@
-//! Disk images that are written through a mount, and what the kernel and e2fsck say of them afterwards.
+//! Disk images written through a mount, and checked afterwards by the kernel and e2fsck.
 //!
-//! `UVFS_KILLS=100` kills the daemon so many times instead of a few, `UVFS_DIFFERENTIAL=100000` compares so many operations:
-//! `UVFS_KILLS=100 cargo test -p uvfs --test command images_written -- --nocapture`.
+//! `UVFS_KILLS=100` kills the daemon so many times instead of a few, `UVFS_DIFFERENTIAL=100000` compares so many
+//! operations: `UVFS_KILLS=100 cargo test -p uvfs --test command images_written -- --nocapture`.
 
 use crate::common::{Place, can_mount, eventually, is_alive, is_mounted, run};
 use crate::images::{Tree, assert_same, done, refused, text, tree};
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-/// A new image beside the mountpoint; `None`, said aloud, where none can be made.
+/// A new image beside the mountpoint; `None`, with a note, if none can be made.
 pub(crate) fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> {
     let path = place.source.with_file_name(name);
     let outcome = run(&["image", "create", text(&path), "--size", size]);
@@ -28,7 +28,7 @@ pub(crate) fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> 
     Some(path)
 }
 
-/// What e2fsck says of it: nothing is wrong.
+/// e2fsck finds no fault in it.
 pub(crate) fn sound(image: &Path) {
     let judged = Command::new("e2fsck").arg("-fn").arg(image).output().unwrap();
     let told = String::from_utf8_lossy(&judged.stdout);
@@ -39,7 +39,7 @@ pub(crate) fn sound(image: &Path) {
 pub(crate) struct Kernel(pub(crate) PathBuf);
 
 impl Kernel {
-    /// `None`, said aloud, where the kernel may not mount one.
+    /// `None`, with a note, if the kernel may not mount one.
     pub(crate) fn mount(place: &Place, image: &Path, name: &str) -> Option<Self> {
         let at = place.source.with_file_name(name);
         fs::create_dir_all(&at).unwrap();
@@ -171,7 +171,7 @@ fn what_is_written_is_in_the_image_for_the_kernel_too_and_the_other_way_round() 
     assert_same(&tree(&kernel.0), &seen);
     assert_eq!(xattrs(&kernel.0.join("d/heir")), lists);
     assert_eq!(xattrs(&kernel.0.join("file")), xattrs(&kernel.0.join("d/again")));
-    // While the kernel has it, nobody else writes to it.
+    // While the kernel has it mounted, no other program writes to it.
     refused(&["mount", text(&image), place.mnt()], "has it as its file");
     fs::create_dir(kernel.0.join("the kernel's")).unwrap();
     work(&kernel.0.join("the kernel's"));
@@ -222,8 +222,8 @@ fn what_is_not_written_says_why_and_what_helps() {
     }
 }
 
-/// The documents said that `sync -f` made everything stable, and the kernel passes none on to FUSE. `fsync` of the root does, also
-/// where the root itself has not changed.
+/// Bug: the documents claimed that `sync -f` made everything stable, and the kernel passes none on to FUSE. `fsync` of
+/// the root does, also if the root itself has not changed.
 #[test]
 fn fsync_of_the_root_makes_everything_stable() {
     if !can_mount() {
@@ -236,14 +236,14 @@ fn fsync_of_the_root_makes_everything_stable() {
     done(&["image", "commit", place.mnt()]);
     fs::write(place.mountpoint.join("d/file"), "contents").unwrap();
     File::open(&place.mountpoint).unwrap().sync_all().unwrap();
-    // As a crash would leave it: the journal has what the volume lacks.
+    // The state after a crash: the journal has changes that the volume lacks.
     let copy = image.with_file_name("copy.img");
     fs::copy(&image, &copy).unwrap();
     assert_eq!(done(&["image", "cat", text(&copy), "/d/file"]).stdout, "contents");
     done(&["unmount", place.mnt()]);
 }
 
-/// The device is full for the writer; what is removed can be written again, and nothing else is lost.
+/// The device is full for the writer; after a removal writing works again, and nothing else is lost.
 #[test]
 fn a_full_image_is_told_to_the_writer_and_emptied() {
     if !can_mount() {
@@ -269,7 +269,7 @@ fn a_full_image_is_told_to_the_writer_and_emptied() {
         drop(file);
         let whole = fs::read(path("filler")).unwrap();
         assert!(whole.chunks(piece.len()).take(pieces).all(|read| read == piece));
-        // A file of nothing but its name may still fit; its contents do not.
+        // An empty file may still fit; its contents do not.
         let more = fs::write(path("more"), &piece);
         assert_eq!(more.unwrap_err().kind(), ErrorKind::StorageFull);
         fs::remove_file(path("filler")).unwrap();
@@ -281,7 +281,7 @@ fn a_full_image_is_told_to_the_writer_and_emptied() {
     sound(&image);
 }
 
-/// The daemon is killed while four threads work: what was made stable is whole, by our replay and by e2fsck's.
+/// The daemon is killed while four threads work: synced files are whole, by our replay and by e2fsck's.
 #[test]
 fn a_killed_daemon_loses_nothing_that_was_made_stable() {
     if !can_mount() {
@@ -323,7 +323,7 @@ fn a_killed_daemon_loses_nothing_that_was_made_stable() {
         eventually("the daemon is gone", || !is_alive(daemon));
         // Its last thread may be waiting for the disk, and has the image until then.
         eventually("the image is free", || File::open(&image).unwrap().try_lock().is_ok());
-        // What the daemon had not answered fails with its connection.
+        // Requests that the daemon had not answered fail with its connection.
         for worker in workers {
             worker.join().unwrap().unwrap_err();
         }
@@ -354,7 +354,7 @@ fn a_killed_daemon_loses_nothing_that_was_made_stable() {
     }
 }
 
-/// What two mounts have to agree on: times are of two moments.
+/// The tree in a form that two mounts must share: times are of two moments.
 pub(crate) fn without_times(tree: Tree) -> Tree {
     tree.into_iter()
         .map(|(path, (mode, links, uid, size, _, content))| {
@@ -363,7 +363,7 @@ pub(crate) fn without_times(tree: Tree) -> Tree {
         .collect()
 }
 
-/// One operation, as `step` says; what became of it.
+/// One operation, chosen by `step`; returns its result.
 fn operation(on: &Path, seed: u64) -> Result<(), Option<i32>> {
     let mut state = seed;
     let mut next = |below: u64| random(&mut state) % below;
@@ -440,7 +440,7 @@ fn random_operations_do_what_the_kernel_does() {
     done(&["unmount", place.mnt()]);
     drop(kernel);
     sound(&image);
-    // Each has what the other wrote.
+    // Each has the other's writes.
     let theirs = Kernel::mount(&place, &image, "kernel").unwrap();
     place.mount_daemon(text(&twin), &[]);
     assert_eq!(tree(ours).len(), tree(&theirs.0).len());
@@ -449,7 +449,7 @@ fn random_operations_do_what_the_kernel_does() {
     sound(&twin);
 }
 
-/// The host's disk below the image is full: one clear state, and what is in the image can be read.
+/// The host's disk below the image is full: one clear state, and the contents of the image can be read.
 #[test]
 fn a_device_that_fails_ends_writing_and_reading_goes_on() {
     if !can_mount() {
@@ -490,7 +490,7 @@ fn a_device_that_fails_ends_writing_and_reading_goes_on() {
         }
     }
     assert!(refusals.len() > 3, "the host has 9 MiB");
-    // Reading goes on, whatever became of writing.
+    // Reading continues after any failure of writing.
     assert!(fs::read(path("before")).unwrap() == bytes(1, 200_000));
     assert!(fs::read_dir(&place.mountpoint).unwrap().count() > 2);
     let journal = done(&["stat", "--journal", "--json", place.mnt()]).stdout;

@@ -1,9 +1,9 @@
 //! Mounts that no `uvfs mount` serves: programs that use the library, with a control socket and without, and one that
 //! hangs.
 //!
-//! A first user of the library was told by `uvfs stat` that his mount was dead and to run `uvfs unmount`, which detached
-//! it under the feet of a process inside and returned 0. No control socket is not a dead daemon. And as such a mount had
-//! none, no command could ask it, shrink it, clean it, or say what its end left behind.
+//! Bug: `uvfs stat` told a first user of the library that the mount was dead and to run `uvfs unmount`. That detached
+//! it while a process was inside, and returned 0. A missing control socket does not prove a dead daemon. And as such a
+//! mount had none, no command could query, shrink or clean it, or report unwritten data at its end.
 
 use crate::common::{Place, can_mount, eventually, is_mounted, mount_line, run};
 use key_value::KeyValue;
@@ -25,7 +25,7 @@ use uvfs_vfs::{PageCaching, PagePolicy, Vfs, VfsConfig};
 #[path = "../../../fuse/examples/key_value.rs"]
 mod key_value;
 
-/// A mount of a program that wants no control socket.
+/// A mount of a program without a control socket.
 fn library_mount(place: &Place) -> Mount {
     let backend = MemoryBackend::new(MemoryConfig::default()).unwrap();
     let vfs = Vfs::new(backend, VfsConfig::default()).unwrap();
@@ -33,14 +33,14 @@ fn library_mount(place: &Place) -> Mount {
     Mount::start(vfs, &place.mountpoint, options).unwrap()
 }
 
-/// A mount of the library's example, as it is mounted there.
+/// A mount of the library's example, with the example's options.
 fn example_mount(place: &Place) -> (Arc<Vfs>, Mount) {
     let vfs = Vfs::new(KeyValue::default(), VfsConfig::default()).unwrap();
     let mount = Mount::start(vfs.clone(), &place.mountpoint, MountOptions::default()).unwrap();
     (vfs, mount)
 }
 
-/// A mount of `source` whose requests nobody reads, until the device is closed.
+/// A mount of `source` whose requests are never read, until the device is closed.
 fn silent_mount(place: &Place, source: &str) -> File {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
@@ -51,7 +51,7 @@ fn silent_mount(place: &Place, source: &str) -> File {
     device
 }
 
-/// What `uvfs stat` says of the mount at `place`.
+/// The state that `uvfs stat` prints for the mount at `place`.
 fn state(place: &Place) -> String {
     let listing = run(&["stat"]).stdout;
     let ours = listing.lines().find_map(|line| line.strip_prefix(&format!("{}  ", place.mnt())));
@@ -65,7 +65,7 @@ fn a_mount_of_the_library_is_not_called_dead_and_not_torn_away() {
     }
     let place = Place::new();
     let mount = library_mount(&place);
-    // A list gives each mount a second, which a busy machine may need to start the process that asks.
+    // A list allows each mount a second, and a busy machine may need that to start the asking process.
     eventually("it is served", || state(&place) == "uvfs  served without a control socket");
     let outcome = run(&["stat", place.mnt()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -193,7 +193,7 @@ fn the_socket_of_a_library_mount_goes_with_it() {
     let line = mount_line(&place.mountpoint).unwrap();
     let socket = Path::new("/run/uvfs").join(line.split(' ').nth(2).unwrap());
     let made = fs::symlink_metadata(&socket).unwrap();
-    // A client that says nothing and stays keeps nothing of the mount.
+    // A silent client that stays connected keeps nothing of the mount.
     let silent = UnixStream::connect(&socket).unwrap();
     mount.unmount(Unmount::Lazy).unwrap();
     mount.wait();
@@ -206,7 +206,7 @@ fn the_socket_of_a_library_mount_goes_with_it() {
     assert!(fs::symlink_metadata(&socket).map_or(true, another));
 }
 
-/// Nothing reads the requests of this mount, so that whoever asks it anything waits.
+/// Nothing reads the requests of this mount, so every request to it waits.
 #[test]
 fn a_mount_that_does_not_answer_hangs_nobody() {
     if !can_mount() {

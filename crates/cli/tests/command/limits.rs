@@ -1,4 +1,4 @@
-//! Limits that others set: what is served within them, and what is refused with its cause.
+//! External limits: mounts that work within them, and refusals that name the cause.
 
 use crate::common::{Place, can_mount, finish, run, uvfs};
 use std::fs;
@@ -13,7 +13,7 @@ fn limited(limit: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// With 32 descriptors every sixth file could not be opened, and nobody had said so.
+/// Bug: with 32 descriptors every sixth file could not be opened, without a warning.
 #[test]
 fn too_few_descriptors_are_refused() {
     if !can_mount() {
@@ -27,7 +27,7 @@ fn too_few_descriptors_are_refused() {
     assert_eq!(outcome.stderr, expected);
 }
 
-/// 67 GB of address space were reserved, whatever the budget: below that, "Cannot allocate memory" was all.
+/// Bug: 67 GB of address space were reserved for any budget: with less, the only message was "Cannot allocate memory".
 #[test]
 fn a_limited_address_space_is_enough_or_is_named() {
     if !can_mount() {
@@ -52,7 +52,7 @@ fn a_limited_address_space_is_enough_or_is_named() {
     }
 }
 
-/// Terminals obeyed what a name of a mount held, and a source that was renamed was shown where it had been.
+/// Bug: terminals obeyed escapes in a name of a mount, and a renamed source was shown at its old path.
 #[test]
 fn the_report_shows_what_became_of_the_source_and_obeys_nothing() {
     if !can_mount() {

@@ -1,9 +1,9 @@
-//! The end of a mount whose source does not take everything that was written.
+//! The end of a mount whose source does not take all written data.
 //!
-//! Attacks from outside found that a write-back mount over a full disk ended silently: exit status 0, a log that said
-//! "will try again", and files cut off at the source (8 of 8); and that a second SIGTERM dropped what one alone would
-//! have written (10 of 10: 3 of 8 MiB arrived). So the end has a verdict now: whoever asks for it is told by path
-//! what was lost, and a command that lost something fails.
+//! Bug: a write-back mount over a full disk ended silently: exit status 0, a log with "will try again", and files cut
+//! off at the source (8 of 8). And a second SIGTERM dropped data that one alone would have written (10 of 10: 3 of 8
+//! MiB arrived). So now the end has a verdict: the client that requests it gets the paths of lost files, and a command
+//! that lost data fails.
 
 use crate::common::{
     Foreground, LIMIT, Place, can_mount, eventually, finish, is_alive, is_mounted, run,
@@ -36,7 +36,7 @@ impl Full {
         Self { place, log }
     }
 
-    /// Write-back with a cache that is far larger than the source; nothing is written before it has to be.
+    /// Write-back with a cache far larger than the source; nothing is written before it has to be.
     fn options(&self) -> [&str; 8] {
         let log = self.log.to_str().expect("a plain path");
         let (size, delay) = (["--cache-size", "128M"], ["--write-back-delay", "1h"]);
@@ -55,7 +55,7 @@ impl Full {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Writes more than the source takes, and closes; the writer is told.
+    /// Writes more than the source takes, and closes; the writer gets the error.
     fn overfill(&self, name: &str) {
         let mut file = File::create_new(self.place.mountpoint.join(name)).expect("a fresh name");
         file.write_all(&vec![7; 12 * MIB]).expect("there is room in the cache");
@@ -63,12 +63,12 @@ impl Full {
         assert_eq!(full.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
     }
 
-    /// What the source has of `name`: not its size, since the end of a file may arrive before its middle.
+    /// The bytes of `name` in the source: not its size, since the end of a file may arrive before its middle.
     fn stored_bytes(&self, name: &str) -> u64 {
         fs::metadata(self.place.source.join(name)).map_or(0, |now| now.blocks() * 512)
     }
 
-    /// What a message about `name` begins with.
+    /// The prefix of a message about `name`.
     fn about(&self, name: &str) -> String {
         format!("{}/{name}: ", self.place.mnt())
     }
@@ -197,7 +197,7 @@ fn a_second_signal_says_what_would_be_lost_and_a_third_drops_it() {
     drop(held);
 }
 
-/// What would be lost is still being written after the second signal: with room, all of it arrives.
+/// Unwritten data is still being written after the second signal: once there is room, all of it arrives.
 #[test]
 fn room_that_comes_after_a_second_signal_is_used() {
     if !can_mount() {
@@ -220,7 +220,7 @@ fn room_that_comes_after_a_second_signal_is_used() {
     drop(held);
 }
 
-/// What a daemon without a log file said went to `/dev/null`: of the loss there was no trace on the machine.
+/// Bug: a daemon without a log file logged to `/dev/null`: the machine had no trace of the loss.
 #[test]
 fn a_daemon_without_a_log_file_leaves_its_errors_on_the_machine() {
     if !can_mount() {
@@ -230,7 +230,7 @@ fn a_daemon_without_a_log_file_leaves_its_errors_on_the_machine() {
     let options = full.options();
     full.place.mount_daemon(full.place.src(), &options[..6]);
     full.overfill("big");
-    // Nobody is told by a command here.
+    // No command gets a verdict here.
     rustix::mount::unmount(&full.place.mountpoint, UnmountFlags::empty()).expect("not in use");
     // One log for all daemons of a user, and of all tests.
     let ours = || {
@@ -242,7 +242,7 @@ fn a_daemon_without_a_log_file_leaves_its_errors_on_the_machine() {
     check_lost(&ours(), &full, "big");
 }
 
-/// In a mount namespace of its own, where the test listens on `/dev/log`.
+/// In a separate mount namespace, where the test listens on `/dev/log`.
 #[test]
 fn a_daemon_without_a_log_file_logs_to_syslog() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! The built program, from outside: what it refuses and how, and what a mount does.
+//! The built program, from outside: its refusals, and its mounts.
 
 mod bad_input;
 mod cached_mounts;

@@ -66,7 +66,7 @@ fn a_mount_answers_a_scraper_and_an_address_that_is_taken_refuses_it() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert_eq!(value(&answer, &place, "uvfs_up", ""), Some(1), "{answer}");
     assert!(answer.contains("store=\"memory\"") && answer.ends_with("# EOF\n"), "{answer}");
-    // The thread that read all that could do whatever root may.
+    // Bug: the thread that read those requests had all of root's rights.
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.as_raw_nonzero())).unwrap();
     let mut status =
         tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());

@@ -19,8 +19,8 @@ fn socket(mountpoint: &Path) -> PathBuf {
     Path::new("/run/uvfs").join(line.split(' ').nth(2).expect("a device number"))
 }
 
-/// What a socket is known by. Its path is not enough: a mount of another test may get the device number
-/// that has just become free, and with it the path, which once failed a test here.
+/// The identity of a socket. Its path is not enough: a mount of another test may get the device number that has just
+/// become free, and with it the path, which once failed a test here.
 fn identity(socket: &Path) -> Option<(u64, i64)> {
     let seen = fs::metadata(socket).ok()?;
     Some((seen.ino(), seen.ctime_nsec()))
@@ -102,14 +102,14 @@ fn a_daemon_lets_go_of_its_parent() {
     unmount(&place);
 }
 
-/// "the daemon: No such file or directory; serve in the foreground" was all that was said.
+/// Bug: the only message was "the daemon: No such file or directory; serve in the foreground".
 #[test]
 fn a_machine_without_a_null_device_is_told_what_is_missing() {
     if !can_mount() {
         return;
     }
     let place = Place::new();
-    // A namespace of its own, whose /dev has the device of FUSE and no other.
+    // A separate namespace, whose /dev has only the device of FUSE.
     let script = "mount -t tmpfs none /dev && mknod /dev/fuse c 10 229 && exec \"$0\" \"$@\"";
     let mut bare = std::process::Command::new("unshare");
     bare.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_uvfs")]);
@@ -162,7 +162,7 @@ fn a_report_says_what_is_mounted_and_how() {
     unmount(&place);
 }
 
-/// The size of the caches changes while files are open; what cannot be is refused and changes nothing.
+/// The size of the caches changes while files are open; an impossible change is refused and changes nothing.
 #[test]
 fn the_memory_of_a_mount_is_changed_while_it_is_used() {
     if !can_mount() {
@@ -176,11 +176,11 @@ fn the_memory_of_a_mount_is_changed_while_it_is_used() {
     let outcome = set("cache-size=1GiB");
     assert_eq!((outcome.code, outcome.stdout + &outcome.stderr), (Some(0), String::new()));
     assert_eq!(budget("limit_bytes"), 1 << 30);
-    // Missing names are what no kernel holds; long ones are remembered at a price.
+    // No kernel holds missing names; long ones cost much memory here.
     for at in 0..60_000 {
         assert!(!place.mountpoint.join(format!("{at:0>150}")).exists());
     }
-    // A program for debugging is a part of what it is given, too: 12 MiB.
+    // A debug build of the program takes more of the size, too: 12 MiB.
     let room = (24 << 20) - budget("overhead_bytes");
     let before = budget("metadata_bytes");
     assert!(before > room, "{before} bytes do not fill {room}");
@@ -226,8 +226,9 @@ fn only_the_owner_and_root_are_answered() {
     }
     let place = Place::new();
     place.mount_daemon("memory:", &["--size", "16M"]);
-    // The program itself must be in reach of the other user. Another process copies it: a child that another test starts
-    // meanwhile would have this one's descriptor open for writing, and what is open for writing cannot be run (ETXTBSY).
+    // The other user must be able to reach the program itself. Another process copies it: a child that another test
+    // starts meanwhile would have this one's descriptor open for writing, and a file open for writing cannot be run
+    // (ETXTBSY).
     let copy = Path::new("/tmp").join(format!("uvfs-test-{}", std::process::id()));
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_uvfs")).arg(&copy).status().unwrap();
     assert!(copied.success(), "{copied}");
@@ -338,7 +339,7 @@ fn a_killed_daemon_leaves_a_mount_that_is_explained_and_cleared() {
     let socket = socket(&place.mountpoint);
     let ours = identity(&socket);
     kill_9(pid);
-    // A request that comes while the kernel is still cutting the connection is aborted instead.
+    // A request that arrives while the kernel is still cutting the connection is aborted instead.
     eventually("the mount is known to be dead", || {
         let refused = fs::metadata(&place.mountpoint).unwrap_err();
         refused.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
@@ -403,8 +404,8 @@ fn the_hidden_entries_of_a_nonempty_mountpoint_come_back() {
     assert!(place.mountpoint.join("hidden").exists());
 }
 
-/// Bug: the room of a removed file is free once the kernel has said that it let go of it, which it
-/// does after `close` and `unlink` have returned; who wrote right after them was refused now and then.
+/// Bug: the room of a removed file is free once the kernel has sent its forget, which it does after `close` and
+/// `unlink` have returned. A writer right after them was sometimes refused.
 #[test]
 fn a_full_memory_file_system_refuses_and_goes_on() {
     if !can_mount() {
@@ -440,7 +441,7 @@ fn the_sandbox_can_be_turned_off() {
     unmount(&place);
 }
 
-/// `--log-level info` logged nothing at all: neither that it was mounted nor that it ended.
+/// Bug: `--log-level info` logged nothing at all: neither the mount nor its end.
 #[test]
 fn a_daemon_logs_to_its_file() {
     if !can_mount() {
@@ -458,9 +459,9 @@ fn a_daemon_logs_to_its_file() {
     assert!(log.contains("memory:: cache-size "), "{log}");
 }
 
-/// A mount is in the table before its socket is there, since the socket has the name of the mount's device number. Who
-/// asked in that moment, as a unit does that waits for the mount point, was told that a program without a control socket
-/// served it: `uvfs-bench` ended so several times on a loaded machine.
+/// Bug: a mount is in the table before its socket exists, since the socket has the name of the mount's device number. A
+/// client in that moment, such as a unit that waits for the mount point, was told that a program without a control
+/// socket served it: `uvfs-bench` ended so several times on a loaded machine.
 #[test]
 fn a_socket_that_comes_a_moment_after_the_mount_is_waited_for() {
     if !can_mount() {

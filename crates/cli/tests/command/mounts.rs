@@ -41,7 +41,7 @@ fn a_mount_is_listed_with_its_memory_and_a_dead_one_with_what_helps() {
     assert_eq!(listed(&place), None);
 }
 
-/// A list must not hang on the one mount that does.
+/// A list must not hang on one hanging mount.
 #[test]
 fn a_daemon_that_is_stopped_does_not_hold_up_the_list() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! Many open files: a program meets its own limit, and not that of the daemon.
+//! Many open files: a program reaches its own limit, and not that of the daemon.
 
 use crate::common::{Place, can_mount, finish, run};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ fn open_until_refused(program: u64, open: impl Fn(usize) -> std::io::Result<File
     files
 }
 
-/// What a program does that opens the same files again and again.
+/// A program that opens the same files again and again.
 fn open_what_is_there(root: &Path, program: u64) {
     let path = |at: usize| root.join(format!("there{}", at % THERE));
     let files =
@@ -54,7 +54,7 @@ fn open_what_is_there(root: &Path, program: u64) {
     println!("met its own limit");
 }
 
-/// What a program does that makes all the files it may have open; in a process of its own, since the limit is one.
+/// A program that makes as many open files as it may; in a separate process, since the limit is per process.
 fn open_all(root: &Path, program: u64) {
     let open = |at: usize| {
         let path = root.join(format!("f{at}"));
@@ -62,7 +62,7 @@ fn open_all(root: &Path, program: u64) {
     };
     let files = open_until_refused(program, open);
     assert!(!root.join(format!("f{}", files.len())).exists(), "what was refused was not made");
-    // Others go on meanwhile.
+    // Others continue meanwhile.
     let mut other = Command::new("sh");
     other.arg("-c").arg("echo x > other && cat other && ls | wc -l && rm other");
     let outcome = finish(other_in(&mut other, root));
@@ -77,7 +77,7 @@ fn open_all(root: &Path, program: u64) {
     for (at, file) in looked_at() {
         file.write_all_at(format!("text {at}").as_bytes(), 0).unwrap();
     }
-    // No longer allowed, no longer there: what is open stays open.
+    // Permissions removed, names removed: open files stay open.
     fs::set_permissions(root.join("f0"), fs::Permissions::from_mode(0o0)).unwrap();
     (1..10).for_each(|at| fs::remove_file(root.join(format!("f{at}"))).unwrap());
     for (at, file) in looked_at() {
@@ -94,7 +94,7 @@ fn other_in<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
     command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())
 }
 
-/// A daemon of `daemon` descriptors, and the test `name` in a process of its own, which is to call [`inner`] first:
+/// A daemon of `daemon` descriptors, and the test `name` in a separate process, which has to call [`inner`] first:
 /// there a program opens all of `program` files.
 fn meets_its_own_limit(name: &str, (daemon, program): (u64, u64), options: &[&str]) -> Place {
     let place = Place::new();
@@ -128,8 +128,8 @@ fn inner(work: fn(&Path, u64)) -> bool {
     true
 }
 
-/// LTP's creat05, open04 and fcntl12 open files until they may not: a daemon that may have no more descriptors than
-/// they answered ENFILE, where their own limit says EMFILE, and others could not open anything meanwhile.
+/// Bug: LTP's creat05, open04 and fcntl12 open files up to their limit. A daemon with no more descriptors than that
+/// answered ENFILE, where their own limit returns EMFILE, and no other program could open a file meanwhile.
 #[test]
 fn a_program_meets_its_own_limit_of_open_files_and_not_the_daemons() {
     if inner(open_all) || !can_mount() {
@@ -142,8 +142,8 @@ fn a_program_meets_its_own_limit_of_open_files_and_not_the_daemons() {
     }
 }
 
-/// The same at the limits that systems give: 1,024 descriptors for a daemon that nobody gave more, and 20,000 as the
-/// hard limit of containers. There the daemon kept 480 and 10,392 files, and others met ENFILE.
+/// The same at the limits that systems set: 1,024 descriptors for a daemon by default, and 20,000 as the hard limit of
+/// containers. There the daemon kept 480 and 10,392 files, and others got ENFILE.
 #[test]
 fn a_program_meets_its_own_limit_also_where_systems_put_it() {
     if inner(open_what_is_there) || !can_mount() {

@@ -1,4 +1,4 @@
-//! `uvfs policy` and `uvfs mount --policy`: what is marked, how it is shown, and what is refused.
+//! `uvfs policy` and `uvfs mount --policy`: marks, their output, and refusals.
 
 use crate::cleaning::{as_nobody, check_line, check_refused};
 use crate::common::{Place, can_mount, finish, run};
@@ -16,7 +16,7 @@ fn filled() -> Place {
     place
 }
 
-/// What is marked, as `uvfs policy MOUNTPOINT` prints it.
+/// The marks, in the output of `uvfs policy MOUNTPOINT`.
 fn marks(place: &Place) -> Vec<String> {
     let outcome = run(&["policy", place.mnt()]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -1,4 +1,4 @@
-//! What `uvfs stat` says of a mount: to a person, and to a program.
+//! The output of `uvfs stat` for a mount: for people, and for programs.
 
 use crate::common::{Place, can_mount, run};
 use serde_json::Value;
@@ -88,7 +88,7 @@ fn a_program_asks_for_a_counter_by_its_name() {
     assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
 }
 
-/// Lists hold objects; what has a name is a field.
+/// Lists hold objects; a thing with a name is a field.
 fn check_lists(name: &str, value: &Value) {
     match value {
         Value::Object(fields) => {
@@ -98,7 +98,7 @@ fn check_lists(name: &str, value: &Value) {
         }
         Value::Array(values) => {
             for value in values {
-                // What a bucket holds is found by its bound, which is no name.
+                // A bucket's contents are found by its bound, which is no name.
                 let is_bucket = name.ends_with(".buckets") && value.get("below_ns").is_some();
                 let named = value.as_object().is_some_and(|fields| fields.len() > 2);
                 assert!(named || is_bucket, "{name} holds {value}");
@@ -109,7 +109,7 @@ fn check_lists(name: &str, value: &Value) {
     }
 }
 
-/// Every field that docs/stat.md writes down is there, and of the kind that it says: programs rely on it.
+/// Every field in docs/stat.md exists, and has the documented kind: programs rely on it.
 #[test]
 fn the_fields_that_are_written_down_are_there() {
     if !can_mount() {
@@ -120,7 +120,7 @@ fn the_fields_that_are_written_down_are_there() {
     assert_eq!(mark.code, Some(0), "{mark:?}");
     let report = json(&place);
     let text = fs::read_to_string(SCHEMA).expect("docs/stat.md");
-    // The list of mounts has fields of its own, and their test.
+    // The list of mounts has fields of its own, with their own test.
     let (text, _) = text.split_once("# uvfs mounts").expect("docs/stat.md tells of both");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
     let mut checked = 0;

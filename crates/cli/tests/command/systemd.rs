@@ -1,5 +1,5 @@
-//! A mount as a service of systemd: told when it is ready, logged by severity, steered while it runs, and with what the
-//! unit in contrib/systemd leaves it.
+//! A mount as a service of systemd: it reports when it is ready, logs by severity, is controlled while it runs, and
+//! works within the unit in contrib/systemd.
 
 use crate::common::{Place, can_mount, finish, is_mounted, run, uvfs, wait};
 use rustix::process::{Pid, Signal};
@@ -80,7 +80,7 @@ fn how_much_is_logged_is_changed_while_it_is_mounted() {
     assert!(refused.stderr.contains("write one of: off, error"), "{refused:?}");
 }
 
-/// What the unit takes away must not be what a mount needs: it would fail on the machine of a user alone.
+/// The unit must not remove a right that a mount needs: it would fail only on a user's machine.
 #[test]
 fn a_mount_works_with_the_capabilities_of_the_unit() {
     if !can_mount() {

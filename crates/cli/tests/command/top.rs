@@ -95,9 +95,9 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     terminal.see("requests");
     terminal.press(b"ssss");
     terminal.see("path");
-    // By path it is the second line: the root comes first.
+    // By path it is the second line: the root is first.
     terminal.press(b"\x1b[B");
-    // Before it is dropped: what nothing is cached of is not in the list any more, and another line is selected.
+    // Before it is dropped: a directory without cached entries leaves the list, and another line is selected.
     terminal.press(b"K");
     terminal.see("/photos: marked keep");
     let marks = run(&["policy", place.mnt()]).stdout;
@@ -167,12 +167,12 @@ fn a_picture_an_object_and_lines() {
     for _ in 0..2 {
         assert!(lines.next().unwrap().unwrap().ends_with(place.mnt()));
     }
-    // It went on for ever behind `| head`.
+    // Bug: it continued for ever behind `| head`.
     drop(lines);
     assert_eq!(wait(&mut child).code(), Some(0));
 }
 
-/// A page of a terminal that is gone is for nobody: its window was closed.
+/// The terminal has disappeared (its window was closed): the page has no reader.
 #[test]
 fn a_terminal_that_is_gone_ends_it() {
     let mut terminal = Terminal::start(&[]);

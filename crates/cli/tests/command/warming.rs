@@ -1,4 +1,4 @@
-//! `uvfs warmup` and `uvfs refresh`: what comes into the caches, what is asked for again, and what is refused.
+//! `uvfs warmup` and `uvfs refresh`: the cached entries, the repeated requests, and the refusals.
 
 use crate::common::{Place, can_mount, run};
 use serde_json::Value;
@@ -70,7 +70,8 @@ fn a_refresh_shows_what_others_have_done() {
     assert_eq!(all["directories"], 2);
 }
 
-/// A directory's name set the title of the terminal of a user who warmed it, or dropped it from a write-back mount.
+/// Bug: a directory's name set the title of the terminal of a user that warmed it, or dropped it from a write-back
+/// mount.
 #[test]
 fn names_are_shown_without_what_a_terminal_obeys() {
     if !can_mount() {

@@ -12,7 +12,7 @@ use uvfs_browser::Browser;
 /// A page that is served, until it is dropped.
 struct Page {
     child: Child,
-    /// What it printed.
+    /// Its output.
     address: String,
     _stdout: BufReader<ChildStdout>,
 }
@@ -100,7 +100,7 @@ fn mounted() -> Place {
     place
 }
 
-/// How much of `name` is cached, as a level of the mount's root tells.
+/// The cached bytes of `name`, in a level of the mount's root.
 fn cached(page: &Page, place: &Place, name: &str) -> u64 {
     let asked = json!({"mountpoint": place.mnt(), "directory": "/"});
     let (status, told) = page.ask("POST /api/level", &asked);
@@ -125,7 +125,7 @@ fn a_directory_is_looked_at_and_dropped_by_http() {
     assert_eq!(cached(&page, &place, "photos"), 3 << 20);
     assert_eq!(cached(&page, &place, "music"), 1 << 20);
     let drop = json!({"mountpoint": place.mnt(), "directory": "/photos"});
-    // Nobody drops anything who was not told the token, or comes from elsewhere.
+    // A request without the token, or from elsewhere, drops nothing.
     let (host, token) = page.parts();
     let fields = |fields: &str| {
         let body = drop.to_string();
@@ -160,7 +160,7 @@ fn a_directory_is_looked_at_and_dropped_by_http() {
     page.end();
 }
 
-/// A mount that was not named is not shown to who has the token of a page.
+/// A page shows only its own mount to a user with its token.
 #[test]
 fn a_page_of_one_mount_tells_of_no_other() {
     if !can_mount() {
@@ -199,7 +199,7 @@ fn what_is_too_large_too_much_or_no_request_is_refused_and_others_are_served() {
     // A second request on the connection is not looked at.
     let two = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").repeat(2);
     assert_eq!(page.send(two.as_bytes()).matches("HTTP/1.1 200 OK").count(), 1);
-    // More that say nothing than there are places: they lose them, and whoever asks is served at last.
+    // More silent clients than places: they lose them, and a real request is served at last.
     let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(host).unwrap()).collect();
     crate::common::eventually("a place", || {
         let text = format!(
@@ -225,8 +225,9 @@ fn what_is_no_mount_and_an_address_of_others_are_refused() {
     page.end();
 }
 
-/// A request to drop ends in a newline, and a name may, too: such a directory is refused in words, by the page, which asks as `uvfs top`
-/// does, and on the command line, and the one whose name is the same without it keeps what is cached. Newlines elsewhere are the name's.
+/// Bug: a request to drop ends in a newline, and a name may, too. Such a directory is now refused in words, by the
+/// page, which asks like `uvfs top`, and on the command line, and the one with the same name without it keeps its
+/// cached entries. Newlines elsewhere belong to the name.
 #[test]
 fn a_directory_whose_name_ends_in_a_newline_is_refused_and_no_other_is_dropped() {
     if !can_mount() {
@@ -257,7 +258,7 @@ fn a_directory_whose_name_ends_in_a_newline_is_refused_and_no_other_is_dropped()
     page.end();
 }
 
-/// In a browser, by its keys alone: into a directory, drop it, and its bytes are gone.
+/// In a browser, by its keys alone: into a directory, drop it, and its bytes are freed.
 #[test]
 fn a_browser_enters_a_directory_drops_it_and_sees_the_bytes_go() {
     if !can_mount() {
@@ -293,7 +294,7 @@ fn a_browser_enters_a_directory_drops_it_and_sees_the_bytes_go() {
     let bytes = "[...document.querySelectorAll('tr')].find(row => row.textContent.startsWith('2019'))?.cells[1].textContent ?? ''";
     let shown = browser.evaluate(bytes).unwrap();
     assert!(shown.as_str().unwrap().starts_with("3.0 MiB"), "{shown}");
-    // Whoever cannot see it is told where they are, and stands there.
+    // A screen reader's user hears the place, and the focus is there.
     browser.wait_for("document.activeElement.id === 'caption'").unwrap();
     browser
         .wait_for(
@@ -322,7 +323,7 @@ fn a_browser_enters_a_directory_drops_it_and_sees_the_bytes_go() {
         .wait_for(&format!("{enter} !== null && !({tiles}).includes('photos: 3.0 MiB')"))
         .unwrap();
     assert_eq!(browser.evaluate("document.title").unwrap(), "uvfs", "a name is not markup");
-    // It stays where it is without its token, as another tab of the same browser.
+    // Without its token, like another tab of the same browser, the page asks for its address.
     let host = page.parts().0.to_owned();
     browser.evaluate("sessionStorage.clear()").unwrap();
     browser.open(&format!("http://{host}/")).unwrap();
