@@ -1,11 +1,11 @@
-//! `cargo xtask lines`: how much code there is, by package, and how much of it `cargo build` compiles.
+//! `cargo xtask lines`: the amount of code, by package, and the part of it that `cargo build` compiles.
 //!
 //! # Boundary
 //! Counts lines of non-test Rust that hold code: no blank line, no comment. Judges nothing.
 //!
 //! # Why
-//! Size is a cost, and a count that everybody makes in their own way cannot be compared. Weakness: a module is a
-//! test's only where its `mod` says `#[cfg(test)]`; what other tests call and nobody else counts as code.
+//! Size is a cost, and counts made in different ways cannot be compared. Weakness: a module is a test's only if its
+//! `mod` says `#[cfg(test)]`; helpers that only other tests call count as code.
 
 use crate::supply;
 use crate::tidy::Code;
@@ -38,7 +38,7 @@ pub(crate) fn print() -> Result<(), String> {
 #[derive(Debug, Default)]
 struct Packages {
     all: BTreeSet<String>,
-    /// What `cargo build` compiles: the default members and the packages that they need, but for their tests.
+    /// The part that `cargo build` compiles: the default members and their dependencies, without tests.
     built: BTreeSet<String>,
 }
 
@@ -93,7 +93,7 @@ fn counts(tree: &Tree, packages: &Packages) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for (path, code, folder) in files {
         let stem = path.trim_end_matches(".rs");
-        // The file itself, or a folder that it lies in.
+        // The file itself, or a folder above it.
         let is_test = stem.match_indices('/').any(|(at, _)| tests.contains(&stem[..at]));
         let code = code.lines().filter(|(_, line, test)| !test && !line.trim().is_empty());
         let count = if is_test || tests.contains(stem) { 0 } else { code.count() };

@@ -1,23 +1,22 @@
-//! `docs/locking.md`: the tables of lock classes and of edges, printed from the crates' lists and from what runs saw.
+//! `docs/locking.md`: the tables of lock classes and of edges, printed from the crates' lists and from runs.
 //!
 //! # Boundary
-//! Replaces the lines between markers and touches nothing else: the prose around the tables is
-//! written by hand.
+//! Replaces the lines between markers and touches nothing else: the prose around the tables is written by hand.
 //!
 //! # How
 //! Debug builds that find `UVFS_LOCK_EDGES` add each edge that they see to a file in that directory, and the gate's
-//! tests run so. `cargo xtask locks` adds what is found there to the table. An edge of the table that a run did not see
-//! stays: many need a schedule that is rare. It goes when its class or the file that took it is gone.
+//! tests run so. `cargo xtask locks` adds those edges to the table. An edge of the table that a run did not see stays:
+//! many need a rare schedule. It is removed when its class or the file that took it is gone.
 //!
 //! The gate fails on an edge that the table does not *imply* ([`unknown`]). `a` then `c` is implied by `a` then `b` and
-//! `b` then `c`: who knows the two already keeps `a` before `c`, so a schedule in which `b` is released early or not
-//! needed tells nothing new, and is no reason to fail. What fails is an order between two classes that no row and no
-//! chain of rows says, although the ranks allow it.
+//! `b` then `c`: these two already order `a` before `c`, so a schedule in which `b` is released early or not needed
+//! adds no order, and is no failure. An order between two classes that no row and no chain of rows has is a failure,
+//! although the ranks allow it.
 //!
 //! # Why
-//! A lock order that is written twice is wrong once: seven edges were missing when the table was prose. Weakness: of
-//! an edge one file is shown, also where several take it. An edge that is new and rare fails the first run that sees it,
-//! which may be a later one than that of the change: who adds a lock adds the rows of its rare edges by hand.
+//! A lock order that is written twice is wrong once: seven edges were missing when the table was prose. Weakness: the
+//! table shows one file of an edge, also if several take it. A new and rare edge fails the first run that sees it,
+//! perhaps later than its change: when you add a lock, add the rows of its rare edges by hand.
 
 use crate::{steps, tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +29,7 @@ const DOCUMENT: &str = "docs/locking.md";
 const CLASSES: (&str, &str) = ("<!-- classes:begin -->", "<!-- classes:end -->");
 const EDGES: (&str, &str) = ("<!-- edges:begin -->", "<!-- edges:end -->");
 
-/// Names the directory of edges for what the gate runs.
+/// Names the directory of edges for the gate's programs.
 pub(crate) const VARIABLE: &str = "UVFS_LOCK_EDGES";
 
 /// Outer and inner class, and the file that takes the inner one.
@@ -112,7 +111,7 @@ fn implies(known: &Edges, outer: &str, inner: &str) -> bool {
     reached.contains(inner)
 }
 
-/// What runs left in `directory`, of our own classes; tests have theirs.
+/// The edges of earlier runs in `directory`, of our own classes; tests have theirs.
 fn seen(directory: &Path) -> io::Result<Edges> {
     let ours = classes();
     let is_ours = |name: &str| ours.iter().any(|class| class.name() == name);
@@ -198,7 +197,7 @@ fn with_tables(text: &str, seen: &Edges) -> Result<String, String> {
     replaced(&text, EDGES, &table)
 }
 
-/// What is before, between and after two markers.
+/// The text before, between and after two markers.
 fn between<'a>(
     text: &'a str,
     (begin, end): (&str, &str),

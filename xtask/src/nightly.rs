@@ -1,14 +1,14 @@
 //! The verbs that need a nightly compiler: fuzz targets, and the unit tests under sanitizers.
 //!
 //! # Boundary
-//! Runs tools and reports what they said. Installs nothing: where a tool is missing it says how to
-//! get it. The targets are in `fuzz/`, and so is their README; what the thread sanitizer is told to
-//! pass over is in `xtask/tsan-suppressions.txt`, each line with its reason.
+//! Runs tools and reports their results. Installs nothing: if a tool is missing it prints the command that installs it.
+//! The targets are in `fuzz/`, with their README; `xtask/tsan-suppressions.txt` has the suppressions of the thread
+//! sanitizer, each line with its reason.
 //!
 //! # Why
-//! Each regime has a target directory of its own, or each would rebuild everything of the others.
-//! Weakness: the standard library comes without instrumentation, so the thread sanitizer does not
-//! see what its locks order; ours come from `parking_lot`, which it does see.
+//! Each regime has a target directory of its own, or each would rebuild everything of the others. Weakness: the
+//! standard library is not instrumented, so the thread sanitizer does not see the order of its locks; ours come from
+//! `parking_lot`, which it does see.
 
 use crate::steps::{cargo, step, target};
 use crate::tree;
@@ -17,7 +17,7 @@ use std::process::Command;
 /// The version that the documents name.
 const CARGO_FUZZ: &str = "cargo install cargo-fuzz --version 0.13.2 --locked";
 const TOOLCHAIN: &str = "rustup toolchain install nightly";
-/// The crates that have threads and no process of their own: what a sanitizer can see whole.
+/// The crates with threads and without a process of their own: a sanitizer sees them whole.
 const PACKAGES: [&str; 3] = ["uvfs-concurrent", "uvfs-vfs", "uvfs-backends"];
 
 /// `cargo xtask fuzz`.
@@ -26,14 +26,14 @@ pub(crate) struct FuzzOptions {
     /// Seconds for each target.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Without nightly and libFuzzer: inputs that nobody chose, of which none may panic, hang, or take 64 MiB.
+    /// Without nightly and libFuzzer: random inputs, none of which may panic, hang, or take 64 MiB.
     #[arg(long)]
     blind: bool,
     /// Only this target; without it, all of them in turn.
     target: Option<String>,
 }
 
-/// Runs the fuzz targets, each from its seeds and from what earlier runs found worth keeping.
+/// Runs the fuzz targets, each from its seeds and from the inputs that earlier runs kept.
 pub(crate) fn fuzz(options: &FuzzOptions) -> Result<(), String> {
     if !options.blind {
         needs(&["fuzz", "--version"], "cargo-fuzz", CARGO_FUZZ)?;
@@ -90,7 +90,7 @@ fn sanitized(name: &str, flags: &str) -> Command {
     tests
 }
 
-/// The fuzz targets: what has seeds.
+/// The fuzz targets: those with seeds.
 fn targets() -> Result<Vec<String>, String> {
     let seeds = tree::root().join("fuzz/seeds");
     let entries = std::fs::read_dir(&seeds).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -110,8 +110,7 @@ fn needs(arguments: &[&str], what: &str, remedy: &str) -> Result<(), String> {
     Err(format!("{what} is not there; `{remedy}` installs it (`{TOOLCHAIN}` first)"))
 }
 
-/// Cargo of the nightly toolchain. The one that runs us stands for its own toolchain only, so this
-/// is rustup's.
+/// Cargo of the nightly toolchain. The cargo that runs us uses its own toolchain only, so this is rustup's.
 fn nightly() -> Command {
     let mut command = Command::new("cargo");
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC");

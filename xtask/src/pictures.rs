@@ -1,11 +1,11 @@
-//! `cargo xtask pictures`: the page of `uvfs web` as a picture, and `uvfs top` as text, of a mount that is used.
+//! `cargo xtask pictures`: the page of `uvfs web` as a picture, and `uvfs top` as text, of a mount in use.
 //!
 //! # Boundary
-//! Makes a small tree, mounts it where nobody else sees it (a mount namespace of its own), reads in it, and writes
-//! docs/pictures/web.png and the part of docs/top.md between its two marks. What they show is the program's.
+//! Makes a small tree, mounts it in a separate mount namespace, reads in it, and writes docs/pictures/web.png and the
+//! part of docs/top.md between its two marks. The program makes the contents.
 //!
 //! # Why
-//! A picture made by hand is of a version that nobody remembers. Weakness: needs root, a Chromium, and the release program; its
+//! A picture made by hand shows an unknown version. Weakness: needs root, a Chromium, and the release program; its
 //! figures are of the machine that made it, and differ each time, so the gate does not compare it.
 
 use crate::steps::{cargo, step, target};
@@ -19,10 +19,10 @@ use std::time::Duration;
 use std::{fs, thread};
 use uvfs_browser::Browser;
 
-/// Where the picture is, and what it may weigh: it is in every checkout.
+/// The place of the picture, and its size limit: it is in every checkout.
 const PICTURE: &str = "docs/pictures/web.png";
 const PICTURE_BYTES_MAX: usize = 150_000;
-/// The page that has what `uvfs top` prints, between these marks.
+/// The page with the output of `uvfs top`, between these marks.
 const TEXT: &str = "docs/top.md";
 const MARKS: [&str; 2] = ["<!-- top: made by `cargo xtask pictures` -->\n", "<!-- /top -->"];
 /// Places of the namespace, which are empty there.
@@ -157,7 +157,7 @@ fn between(text: &str, new: &str) -> Result<String, String> {
     Ok(format!("{before}{}{new}{}{after}", MARKS[0], MARKS[1]))
 }
 
-/// What is served, ended when dropped.
+/// The serving process, ended when dropped.
 struct Served(Child);
 
 impl Drop for Served {

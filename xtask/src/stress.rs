@@ -1,14 +1,15 @@
-//! The long forms of the tests that could go on for ever.
+//! The long forms of tests without a natural end.
 //!
 //! # Boundary
-//! Says how long, and runs the tests; what they assert is in `tests/tests/linearizability.rs`, `tests/tests/churn.rs`,
-//! `tests/tests/image_cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short forms every `cargo test` runs.
+//! Sets the time, and runs the tests; the assertions are in `tests/tests/linearizability.rs`, `tests/tests/churn.rs`,
+//! `tests/tests/image_cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short forms every `cargo test`
+//! runs.
 //!
 //! # Why
-//! With the profile of the tests and not of a release: a lock taken in the wrong order, or a count that
-//! goes below zero, is only found with the assertions on. The tests themselves say how many they are.
-//! Weakness: a test in these files that ends by itself leaves its share of the time unused; and optimised
-//! code is reordered more, but the orderings are the models' business (`cargo xtask model`).
+//! With the profile of the tests and not of a release: only the assertions find a lock taken in the wrong order, or a
+//! count below zero. The tests themselves report their number. Weakness: a test in these files that ends by itself
+//! leaves its share of the time unused. Optimised code is reordered more, but the models check orderings (`cargo xtask
+//! model`).
 
 use crate::steps::{cargo, step};
 use std::process::Command;
@@ -80,7 +81,7 @@ fn share(minutes: u64, listing: &str) -> Result<u64, String> {
 mod tests {
     use super::share;
 
-    /// There was a constant, and whoever added a test to churn.rs found this package broken.
+    /// Bug: a constant had the number of tests, and a test added to churn.rs broke this package.
     #[test]
     fn the_time_is_shared_among_the_tests_that_there_are() {
         let listing = "a: test\nb: test\n\n2 tests, 0 benchmarks\n";

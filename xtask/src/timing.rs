@@ -1,17 +1,17 @@
-//! How long the steps took, and which tests took longest.
+//! The times of the steps, and the slowest tests.
 //!
 //! # Boundary
-//! Measures and prints; runs nothing. What a test run says is read line by line as it appears
-//! ([`TestTimes::line`]), so it needs no unstable flag of the test harness.
+//! Measures and prints; runs nothing. Reads the output of a test run line by line as it appears ([`TestTimes::line`]),
+//! so it needs no unstable flag of the test harness.
 //!
 //! # Concurrency
 //! One list for each thread; the steps run one after another on the main one.
 //!
 //! # Why
-//! A gate of twenty minutes is shortened only by who sees where they go. Processor time stands beside
-//! the clock's, because the clock also counts what else the machine does. Weakness: a test's time is worked
-//! out from when the tests of its program ended, in the harness's own order (by name, so many at a time);
-//! when two end within the same microsecond they may be taken for each other.
+//! To shorten a gate of twenty minutes, its times must be known. Processor time is beside the clock's, because the
+//! clock also counts the machine's other work. Weakness: a test's time is computed from the ends of its program's
+//! tests, in the harness's own order (by name, so many at a time). If two end within the same microsecond they may be
+//! swapped.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ thread_local! {
     static STEPS: RefCell<Vec<Took>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What one step took.
+/// The time of one step.
 #[derive(Debug, Clone)]
 struct Took {
     words: String,
@@ -38,7 +38,7 @@ impl fmt::Display for Took {
     }
 }
 
-/// A step that goes on.
+/// A running step.
 #[derive(Debug)]
 pub(crate) struct Running {
     words: String,
@@ -54,7 +54,7 @@ impl Running {
         Self { words, start: Instant::now(), processor: of_children() }
     }
 
-    /// Says what it took, and keeps that for [`summary`].
+    /// Prints its time, and keeps it for [`summary`].
     pub(crate) fn end(self) {
         let processor = of_children().saturating_sub(self.processor);
         let took = Took { words: self.words, wall: self.start.elapsed(), processor };
@@ -63,7 +63,7 @@ impl Running {
     }
 }
 
-/// Says what every step took.
+/// Prints the time of every step.
 pub(crate) fn summary() {
     println!("== times of the steps");
     STEPS.with_borrow(|steps| steps.iter().for_each(|took| println!("{took}")));
@@ -82,7 +82,7 @@ fn ticks_of_children(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Reads what `cargo test` says, and works out what each test took.
+/// Reads the output of `cargo test`, and computes the time of each test.
 #[derive(Debug)]
 pub(crate) struct TestTimes {
     /// How many tests of one program run at the same time.
@@ -115,7 +115,7 @@ impl TestTimes {
         if let Some(name) = named {
             self.close(at);
             name.split(" (").next().unwrap_or(name).clone_into(&mut self.program);
-            // `unittests src/lib.rs (target/debug/deps/uvfs_vfs-0123)`: the file says which crate it was.
+            // `unittests src/lib.rs (target/debug/deps/uvfs_vfs-0123)`: the file names the crate.
             if let Some(file) = name.rsplit('/').next().and_then(|file| file.split('-').next()) {
                 self.program = format!("{} {file}", self.program);
             }
@@ -157,7 +157,7 @@ impl TestTimes {
     }
 }
 
-/// The test that `test NAME ... ok` says has ended.
+/// The test that ended, from `test NAME ... ok`.
 fn ended(line: &str) -> Option<&str> {
     let (name, how) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let how = how.split(',').next()?;

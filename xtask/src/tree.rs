@@ -4,8 +4,8 @@
 //! Lists and reads; judges nothing. A file that is not UTF-8 is kept with its bad bytes replaced.
 //!
 //! # Why
-//! `git ls-files` rather than a directory walk: build outputs and ignored files never count, and
-//! files not yet added do, so that a check before the commit says what the gate will say.
+//! `git ls-files` rather than a directory walk: it leaves out build outputs and ignored files, and
+//! has files not yet added, so that a check before the commit has the gate's result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,14 @@
-//! `cargo xtask weaken`: which orderings no model misses.
+//! `cargo xtask weaken`: finds the orderings whose weakening no model detects.
 //!
 //! # Boundary
-//! Makes one weakening at a time in a copy of the repository, runs the models of its room, and tells what they said.
-//! Changes nothing here, and judges nothing: whether a green one is equivalent is argued where it stands.
+//! Makes one weakening at a time in a copy of the repository, runs the models of its room, and reports their results.
+//! Changes nothing here, and judges nothing: the note at a surviving ordering argues whether the weaker one is
+//! equivalent.
 //!
 //! # Why
 //! "Fails with a weaker ordering" is a claim that rots. One step at a time (AcqRel to Acquire and to Release, those to
-//! Relaxed, a fence to none): what survives that needs no stronger one. Weakness: a room's models only, and
-//! what runs beyond the limit is told apart, as neither red nor green.
+//! Relaxed, a fence to none): an ordering that survives needs no stronger one. Weakness: only a room's own models run;
+//! runs beyond the limit are reported apart, neither red nor green.
 
 use crate::steps::target;
 use crate::tidy::weakenings;
@@ -21,12 +22,12 @@ use std::time::{Duration, Instant};
 
 /// Where the protocols are.
 const SOURCES: &str = "crates/concurrent/src/";
-/// A run of models lasts so many times what it did before anything was weakened, at most; and so long at least.
+/// A run of models may last so many times its duration without a weakening; and at least so long.
 const TIMES: u32 = 10;
 const LEAST: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What to weaken.
+/// The orderings to weaken.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Only the protocols of one module of `uvfs-concurrent`: hold, frame, epoch, ...
@@ -44,13 +45,13 @@ pub(crate) struct Options {
 pub(crate) struct Weakening {
     /// From 1.
     pub(crate) line: usize,
-    /// The line as it is then.
+    /// The weakened line.
     pub(crate) text: String,
     /// "Acquire -> Relaxed".
     pub(crate) what: String,
 }
 
-/// What the models said of it.
+/// The models' result for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Red,
@@ -59,7 +60,7 @@ enum Verdict {
     DoesNotCompile,
 }
 
-/// Weakens what `options` name, and tells of each.
+/// Weakens the orderings that `options` name, and reports each.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let tree = Tree::of_repository()?;
     let files = chosen(&tree, options)?;
@@ -128,7 +129,7 @@ fn chosen<'a>(tree: &'a Tree, options: &Options) -> Result<Vec<&'a str>, String>
     };
     let sources = tree.files().map(|(path, _)| path);
     let sources = sources.filter(|path| path.starts_with(SOURCES) && path.ends_with(".rs"));
-    // The door is what models are made of.
+    // The models are built on this module.
     let files: Vec<&str> =
         sources.filter(|path| room_of(path) != "primitive").filter(is_chosen).collect();
     match files.is_empty() {
@@ -166,7 +167,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Writes one file, unless it is so already: what did not change is not built again.
+    /// Writes one file, unless it is the same already: an unchanged file is not built again.
     fn write(&self, path: &str, text: &str) -> Result<(), String> {
         let to = self.root.join(path);
         if fs::read_to_string(&to).is_ok_and(|there| there == text) {
@@ -179,7 +180,7 @@ impl Copy {
         fs::write(&to, text).map_err(failed)
     }
 
-    /// What the models of `room` say of what is in the copy now.
+    /// The result of the models of `room` for the current copy.
     fn judge(&self, room: &str, limit: Duration) -> Result<Verdict, String> {
         let Some(models) = self.built()? else { return Ok(Verdict::DoesNotCompile) };
         let mut command = Command::new(&models);

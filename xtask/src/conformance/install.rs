@@ -1,19 +1,19 @@
-//! What the suites need, got before anything is mounted, and judged by why it is missing.
+//! Installs the tools of the suites before any mount, and classifies missing ones by their cause.
 //!
 //! # Boundary
-//! Runs `tests/conformance/install.sh`, which knows what is needed and how to get it, and counts what it says.
+//! Runs `tests/conformance/install.sh`, which knows the tools and their sources, and counts its messages.
 //!
 //! # Why
-//! An installation within a suite once took the suite's time: on a network that answers nothing the suite ran
-//! out of it, which reads as a file system that hangs. Weakness: whether the network is to blame is guessed
-//! from what the tools say; in doubt it is.
+//! An installation within a suite once took the suite's time: on a network without answers the suite timed out, which
+//! looks like a file system that hangs. Weakness: the network as a cause is guessed from the tools' messages; in doubt
+//! it is assumed.
 
 use super::suite::Score;
 use crate::steps;
 use crate::tree;
 use std::process::{Command, Stdio};
 
-/// Installs what it can; a failure for each tool that the registry has and that could not be installed.
+/// Installs the tools; a failure for each one that the registry has and that could not be installed.
 pub(crate) fn missing(host: bool) -> Score {
     let mut install = Command::new("bash");
     install.arg(tree::root().join("tests/conformance/install.sh"));
@@ -24,7 +24,7 @@ pub(crate) fn missing(host: bool) -> Score {
     }
 }
 
-/// Says what is missing; on a plain directory (`host`) nothing of it is a failure.
+/// Reports missing tools; on a plain directory (`host`) none of them is a failure.
 fn judged(said: &str, host: bool) -> Score {
     let mut score = Score::default();
     for line in said.lines() {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(judged("", false), Score::default());
     }
 
-    /// Whoever adds a tool to a suite is told to name it there, where it is installed.
+    /// A tool added to a suite must be named there, where it is installed.
     #[test]
     fn what_a_suite_asks_for_is_installed_before() {
         let install = tree::root().join("tests/conformance/install.sh");

@@ -1,17 +1,17 @@
 //! `cargo xtask conformance`: mounts each backend for real and runs the suites on it.
 //!
 //! # Boundary
-//! Decides what runs where and counts. Mounting is [`mount`], watching a suite is [`suite`]; what is
-//! tested stands in `tests/conformance`.
+//! Decides which suite runs on which backend, and counts. [`mount`] mounts, [`suite`] watches a suite; the tests are in
+//! `tests/conformance`.
 //!
 //! # Concurrency
-//! A thread for each backend, with one suite at a time: most of a suite is waiting. Nothing is shared between
-//! them but the machine. Ctrl-C sets a flag that every wait polls, so the mounts are always taken down.
+//! A thread for each backend, with one suite at a time: most of a suite is waiting. The threads share only the machine.
+//! Ctrl-C sets a flag that every wait polls, so the mounts are always taken down.
 //!
 //! # Why
-//! Each suite gets a fresh mount: a suite that hangs is cut off with its connection, and the next
-//! one starts on sound ground. The same suites run on a plain directory (`--host`), which is the
-//! oracle: a suite that fails there is wrong. Weakness: needs root, because the suites change owners.
+//! Each suite gets a fresh mount: a hanging suite is ended with its connection, and the next one has a sound mount. The
+//! same suites run on a plain directory (`--host`), which is the oracle: a suite that fails there is wrong. Weakness:
+//! needs root, because the suites change owners.
 
 mod install;
 mod mount;
@@ -49,7 +49,7 @@ struct Kind {
     only: Option<(&'static str, &'static str)>,
 }
 
-/// What depends on how data reaches a host directory: by the kernel alone, in requests, or through our pages.
+/// Results that depend on the path of data to a host directory: by the kernel alone, in requests, or through our pages.
 const HABITS: Option<(&str, &str)> = Some(("posix", "habits."));
 
 const KINDS: &[Kind] = &[
@@ -178,7 +178,7 @@ fn all(
     total
 }
 
-/// What a suite runs on.
+/// The file system under a suite.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Host,
@@ -227,8 +227,8 @@ impl Place {
         Ok(place)
     }
 
-    /// Removes what is left; the logs only of a run without failures. Mount points are removed one
-    /// by one when empty, so a mount that could not be taken down loses nothing.
+    /// Removes remaining files; logs only after a run without failures. Mount points are removed one by one when empty,
+    /// so a mount that could not be taken down loses nothing.
     fn remove(&self, keep_logs: bool) {
         for point in fs::read_dir(&self.points).into_iter().flatten().flatten() {
             let _ = fs::remove_dir(point.path());
@@ -272,7 +272,7 @@ fn one(
     score
 }
 
-/// Runs the suite and unmounts; a mount that died or does not go is a failure of its own.
+/// Runs the suite and unmounts; a mount that died or cannot be unmounted is a separate failure.
 fn judged(
     job: &suite::Job<'_>,
     mount: Option<Mount>,
@@ -281,7 +281,7 @@ fn judged(
     watch: &Watch,
 ) -> Score {
     let outcome = suite::run(job, quick, mount.as_ref(), watch);
-    // A mount that was cut off has failed already; dropping it takes down what is left.
+    // An aborted mount has failed already; dropping it takes down the rest.
     let ended = match mount.filter(|_| !outcome.cut) {
         Some(mount) => mount.end().and_then(|()| match image {
             Some(image) => sound(image),
@@ -307,7 +307,7 @@ fn image(binary: &Path, folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// What e2fsck finds in an image that was unmounted.
+/// The faults that e2fsck finds in an unmounted image.
 fn sound(image: &Path) -> Result<(), String> {
     let done = Command::new("e2fsck").arg("-fn").arg(image).stdin(Stdio::null()).output();
     let done = done.map_err(|error| format!("e2fsck: {error}"))?;

@@ -1,15 +1,15 @@
-//! One real mount that is taken down whatever happens.
+//! One real mount that is taken down in every case.
 //!
 //! # Boundary
-//! Starts `uvfs mount --daemon`, finds the FUSE connection, ends it. Asks the mount itself nothing
+//! Starts `uvfs mount --daemon`, finds the FUSE connection, ends it. Makes no call on the mount
 //! that could hang: the device number is read from /proc/self/mountinfo.
 //!
 //! # Concurrency
-//! [`Watch`] holds the flag that signal handlers set; everyone who waits polls it.
+//! [`Watch`] holds the flag that signal handlers set; every waiting thread polls it.
 //!
 //! # Why
-//! A daemon that hangs leaves every process that touched the mount in an uninterruptible sleep. Only
-//! aborting the connection frees them, so that is the first thing a watchdog does.
+//! A hanging daemon leaves every process that touched the mount in an uninterruptible sleep. Only
+//! an abort of the connection frees them, so a watchdog does that first.
 
 use super::shown;
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,15 +102,16 @@ impl Mount {
         if fs::write(&control, "1").is_ok() {
             return;
         }
-        // Without systemd nobody may have mounted the control file system yet.
+        // Without systemd the control file system may not be mounted yet.
         quietly(Command::new("mount").args(["-t", "fusectl", "fusectl", CONNECTIONS]));
         if fs::write(&control, "1").is_err() {
-            // Already gone, or a container that may not abort: only the name can be taken away.
+            // Already gone, or a container without the right to abort: only the name can be
+            // removed.
             quietly(Command::new("umount").arg("-l").arg(&self.point));
         }
     }
 
-    /// Unmounts as a user would, and says what went wrong with that.
+    /// Unmounts like a user, and returns the error of that.
     pub(super) fn end(mut self) -> Result<(), String> {
         let alive =
             fs::symlink_metadata(&self.point).map_err(|error| format!("mount died: {error}"));
@@ -152,8 +153,8 @@ fn quietly(command: &mut Command) {
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-/// Gives the daemon of `point` a moment to notice that its mount is gone, then kills it. The mount
-/// point is ours alone, so a process that names it in its command line is ours, too.
+/// Gives the daemon of `point` a moment to see the end of its mount, then kills it. Only this run
+/// uses the mount point, so a process that names it in its command line is ours, too.
 fn end_daemons(point: &Path) {
     let start = Instant::now();
     let mut left = daemons(point);
@@ -206,7 +207,7 @@ fn connection_in(mounts: &str, point: &str) -> Option<u32> {
     line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
 }
 
-/// The end of what a command wrote, in one line.
+/// The end of a command's output, in one line.
 fn said(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();

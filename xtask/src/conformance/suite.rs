@@ -1,15 +1,15 @@
 //! One suite: a script in a session of its own, watched, and scored by its last line.
 //!
 //! # Boundary
-//! Starts the script, waits, reads its log. Prints only what failed or was skipped; the log keeps
-//! the rest.
+//! Starts the script, waits, reads its log. Prints only failed and skipped tests; the log keeps the
+//! rest.
 //!
 //! # Concurrency
 //! The script writes to a file, not to a pipe, so a process stuck in the mount cannot block us.
 //!
 //! # Why
-//! A session and not a process group: `timeout` and shells make groups of their own, but nothing in
-//! the suites leaves its session. Only processes of that session are ever killed.
+//! A session and not a process group: `timeout` and shells make groups of their own, but no process
+//! of the suites leaves its session. Only processes of that session are ever killed.
 
 use super::mount::{Mount, Watch};
 use super::{scripts, shown};
@@ -35,7 +35,7 @@ impl Score {
         self.failed += other.failed;
     }
 
-    /// One more failure, said aloud.
+    /// One more failure, printed.
     pub(super) fn and_failed(mut self, title: &str, message: &str) -> Self {
         println!("FAILED {title}: {message}");
         self.failed += 1;
@@ -62,7 +62,7 @@ pub(super) struct Outcome {
     pub(super) cut: bool,
 }
 
-/// What to run, where, and for how long at most.
+/// The script, its place, and its time limit.
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,
     /// Only cases that contain this.
@@ -108,7 +108,7 @@ fn start(job: &Job<'_>, quick: bool, mounted: bool, log: &Path) -> Result<Child,
     }
     command.env("QUICK", if quick { "1" } else { "" });
     command.env("UVFS_TOOLS", steps::target().join("tools"));
-    // What is missing now was not to be had: no suite spends its time on that again.
+    // A tool missing now could not be installed: no suite spends its time on that again.
     command.env("UVFS_INSTALLED", "1");
     command.env("UVFS_MUST_RUN", if mounted { "1" } else { "" });
     command.env("SUITE_LOG", log.with_extension("detail.log"));
@@ -170,7 +170,7 @@ fn session_in(stat: &str) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(3)?.parse().ok()
 }
 
-/// What a suite that did not reach its end had counted: its `ok` and `FAILED` lines.
+/// The count of a suite that did not reach its end: its `ok` and `FAILED` lines.
 fn partial(text: &str) -> Score {
     let count = |word: &str| text.lines().filter(|line| line.starts_with(word)).count() as u64;
     Score { passed: count("ok "), failed: count("FAILED ") }
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn the_session_is_read_past_any_command_name() {
         assert_eq!(session_in("42 (a) b (c)) S 1 40 39 0 -1"), Some(39));
-        // The gate once failed where it ran in a process namespace of its own: a session whose leader
-        // is outside reads as 0. Only the leader's own number is ever looked for, so 0 is no match.
+        // Bug: the gate failed in a process namespace of its own: a session whose leader is outside
+        // reads as 0. Only the leader's own number is ever looked for, so 0 is no match.
         assert_eq!(session_in("42 (a) S 1 40 0 0 -1"), Some(0));
         assert!(session_of(std::process::id()).is_some());
     }

@@ -1,11 +1,11 @@
 //! Where the files of the package are on a system.
 //!
 //! # Boundary
-//! Files and texts; the formats around them are dpkg-deb's and tar's. The program writes its own completions.
+//! Files and texts; dpkg-deb and tar write their formats. The program writes its own completions.
 //!
 //! # Why
-//! Everything that is installed is one list, [`FILES`], beside what is made here (manual pages, completions, links). Weakness: the
-//! places are Debian's.
+//! All installed files are one list, [`FILES`], beside those made here (manual pages, completions, links). Weakness:
+//! the places are Debian's.
 
 use crate::steps::step;
 use crate::tree;
@@ -15,7 +15,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// What is copied: from here, to there.
+/// Copied files: source, target.
 const FILES: &[(&str, &str)] = &[
     ("contrib/systemd/uvfs@.service", "usr/lib/systemd/system/uvfs@.service"),
     ("contrib/systemd/uvfs.conf.example", "usr/share/doc/uvfs/examples/uvfs.conf.example"),
@@ -112,7 +112,7 @@ pub(super) fn control(
          Mounts RAM, a host directory or a disk image with caches of names, attributes\n \
          and pages within one bound of memory, and empties them by directory.\n"
     );
-    // A mount in use goes on with the program that it was started with.
+    // A mount in use keeps running the program that started it.
     let reload = "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi\n";
     [
         ("control", about, 0o644),
@@ -121,7 +121,7 @@ pub(super) fn control(
     ]
 }
 
-/// What `program` needs of the system: the newest version of the C library whose symbols it names.
+/// The requirement of `program`: the newest version of the C library whose symbols it names.
 pub(super) fn needs(program: &[u8]) -> String {
     let mark = b"GLIBC_2.";
     let found = program.windows(mark.len()).enumerate().filter(|(_, bytes)| bytes == mark);
@@ -140,7 +140,7 @@ pub(super) fn needs(program: &[u8]) -> String {
     }
 }
 
-/// What the files below `root` take.
+/// The size of the files below `root`.
 pub(super) fn size_kib(root: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(root)? {

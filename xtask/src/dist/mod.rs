@@ -1,14 +1,14 @@
-//! `cargo xtask dist`: a Debian package, an archive, checksums and the list of what is inside.
+//! `cargo xtask dist`: a Debian package, an archive, checksums and the list of crates inside.
 //!
 //! # Boundary
-//! Builds the mount tool and lays its files where a system has them ([`layout`]); lists its dependencies ([`sbom`]); tries the package
-//! in a clean Debian ([`trial`]). The analyser is not packaged: it builds libraries for programs under analysis, and needs a
-//! compiler beside it.
+//! Builds the mount tool and lays out its files like on a system ([`layout`]); lists its dependencies ([`sbom`]); tries
+//! the package in a clean Debian ([`trial`]). The analyser is not packaged: it builds libraries for programs under
+//! analysis, and needs a compiler beside it.
 //!
 //! # Why
-//! dpkg-deb and tar write the files, since they know their formats; what goes into them is a list here, with tests.
-//! Times and owners in them are those of the commit and root, so that the same commit makes the same archive from the same
-//! program. Weakness: needs dpkg-deb, which Debian and its kin have.
+//! dpkg-deb and tar write the files, since they know their formats; the contents are a list here, with tests. Times and
+//! owners in them are those of the commit and root, so that the same commit makes the same archive from the same
+//! program. Weakness: needs dpkg-deb, which only Debian and its derivatives have.
 
 mod layout;
 mod sbom;
@@ -65,7 +65,7 @@ fn make(options: &Options, folder: &Path) -> Result<PathBuf, String> {
     }
     let (root, control) = (stage.join(&name), stage.join("deb/DEBIAN"));
     layout::lay_out(&program, &root)?;
-    // The archive has the files as they are; the package has them with its own.
+    // The archive has the files unchanged; the package adds its own.
     step(Command::new("cp").arg("-a").arg(&root).arg(stage.join("deb")))?;
     let architecture = architecture(&platform)?;
     let needs = layout::needs(&fs::read(&program).map_err(made)?);
@@ -152,7 +152,7 @@ fn checksums(folder: &Path, files: &[&Path]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The short form of `--try-in`: what dpkg reads of a package whose program only prints.
+    /// The short form of `--try-in`: dpkg's view of a package whose program only prints.
     #[test]
     fn a_package_is_made_with_its_archive_checksums_and_list() {
         let folder = tempfile::tempdir().unwrap();

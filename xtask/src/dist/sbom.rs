@@ -1,11 +1,11 @@
-//! The list of what is inside a program, in the CycloneDX format.
+//! The list of crates inside a program, in the CycloneDX format.
 //!
 //! # Boundary
-//! From what cargo resolved to JSON; the hashes are those of the lock file, by which cargo checked what it downloaded.
+//! From cargo's resolution to JSON; the hashes are those of the lock file, by which cargo checked its downloads.
 //!
 //! # Why
-//! Whoever runs the package asks which crates are in it when one of them has a fault. Crates of tests and of building are not in
-//! the program and not in the list. Weakness: it tells what could be linked in, not what the linker kept.
+//! Users of the package look up its crates when one of them has a fault. Crates of tests and of building are not in the
+//! program and not in the list. Weakness: it lists the crates that could be linked in, not those that the linker kept.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,12 @@
 //! The package in a clean Debian: installed, used and removed.
 //!
 //! # Boundary
-//! Makes the system with debootstrap if it is not there, and works on a copy of it in a mount namespace of its own, so that
-//! neither the machine nor the next trial sees anything of it.
+//! Makes the system with debootstrap if it does not exist, and works on a copy of it in a separate mount namespace, so
+//! that a trial changes neither the machine nor the next trial.
 //!
 //! # Why
-//! A package that lacks a library, or leaves a file behind, works on the machine that made it. Weakness: no systemd runs there, so
-//! the unit is only found, not started.
+//! A package that lacks a library, or leaves a file behind, works on the machine that made it. Weakness: no systemd
+//! runs there, so the unit is only found, not started.
 
 use crate::steps::step;
 use crate::tree;
@@ -16,7 +16,7 @@ use std::process::Command;
 /// Where debootstrap takes packages from, and which system it makes.
 const SUITE: &str = "bookworm";
 
-/// Makes the copy, and what is done in it.
+/// The scripts that make the copy and run inside it.
 const SCRIPTS: [&str; 2] = ["xtask/src/dist/trial.sh", "xtask/src/dist/used.sh"];
 
 /// Tries `package` in the system in `folder`.

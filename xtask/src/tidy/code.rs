@@ -1,11 +1,11 @@
-//! Rust source split into what the compiler reads and what it does not.
+//! Rust source split into code and the text that the compiler ignores.
 //!
 //! # Boundary
-//! Parts code, comments and the insides of literals, and finds the lines of test modules. Not a parser:
-//! it knows no item but `#[cfg(test)]` and its braces.
+//! Parts code, comments and the insides of literals, and finds the lines of test modules. Not a parser: it knows no
+//! item but `#[cfg(test)]` and its braces.
 //!
 //! # Why
-//! Most rules look for words in code; a word in a comment or a message is not a use of it.
+//! Most rules search for words in code; a word in a comment or a message is not a use of it.
 
 /// One file: for each line the code on it, its comment, and whether only tests compile it.
 #[derive(Debug)]

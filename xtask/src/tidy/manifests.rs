@@ -11,14 +11,14 @@
 use super::Fault;
 use crate::tree::Tree;
 
-/// A crate and what it may depend on; `tests` is what its tests may use beyond that.
+/// A crate and its allowed dependencies; `tests` are those that only its tests may use.
 struct Arrows {
     folder: &'static str,
     may_use: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
-/// How a test says that it did not run: every crate's tests may.
+/// The crate by which a test reports that it did not run: every crate's tests may use it.
 const SKIP: &str = "uvfs-skip";
 
 const ARROWS: &[Arrows] = &[
@@ -62,7 +62,7 @@ const ARROWS: &[Arrows] = &[
         tests: &["uvfs-browser"],
     },
     Arrows { folder: "terminal", may_use: &[], tests: &[] },
-    // Not `cli`: who mounts neither builds nor carries the analyser.
+    // Not `cli`: a user that only mounts neither builds nor carries the analyser.
     Arrows {
         folder: "contention-cli",
         may_use: &["uvfs-coherence", "uvfs-contention", "uvfs-terminal"],

@@ -1,12 +1,12 @@
 //! The repository's own rules, checked over all its files.
 //!
 //! # Boundary
-//! Reads text and says what is wrong with it. Knows the layout of this repository; knows nothing of
-//! what the code does. Each submodule holds one family of rules and its tests on made-up trees.
+//! Reads text and reports faults. Knows the layout of this repository, and nothing of the code's
+//! behaviour. Each submodule holds one family of rules and its tests on made-up trees.
 //!
 //! # Why
 //! A habit that no machine checks is lost within a month. Plain text rules with a small lexer
-//! ([`code`]) instead of a parser: they compile in a second and say one line for each fault.
+//! ([`code`]) instead of a parser: they compile in a second and print one line for each fault.
 //! Weakness: they see names, not meaning; an `ORDERING` note can still be wrong.
 
 mod code;

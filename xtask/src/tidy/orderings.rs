@@ -1,7 +1,7 @@
-//! Orderings in source text, and what they are one step weaker.
+//! Orderings in source text, and their next weaker ones.
 //!
 //! # Boundary
-//! Finds words; what is done with them is the caller's affair. Tests and models are not looked at.
+//! Finds words for the caller. Skips tests and models.
 
 use super::code::{Code, has_word};
 use crate::tree::Tree;

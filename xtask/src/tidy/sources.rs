@@ -12,11 +12,11 @@ const LINES_MAX: usize = 900;
 const PRINTED: &str = "docs/reference";
 const SAFETY_WITHIN: usize = 8;
 const ORDERING_WITHIN: usize = 6;
-/// The only crates that may hold `unsafe` code. The others are no part of a file system: three system calls of tools, and
-/// what is loaded into programs under analysis (decision 0016).
+/// The only crates that may hold `unsafe` code. Two are no part of a file system: three system calls of tools, and the
+/// library loaded into programs under analysis (decision 0016).
 const UNSAFE_ROOMS: &[&str] =
     &["crates/concurrent/", "crates/residency/", "crates/contention-runtime/"];
-/// A crate that only one room may name: whatever stands there can be replaced with the room.
+/// A crate that only one room may name: the room can then be replaced alone.
 const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
 /// Rooms whose texts a user reads, and words of ours for which the field has one; docs/glossary.md has them all.
 const SPEAKING: &[&str] =
@@ -34,9 +34,9 @@ const IDIOMS: &[(&str, &str)] = &[
     ("in vain", "what did not happen"),
 ];
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
-/// Where std's atomics are named: everybody else comes through the door, which models and tallies watch.
+/// The place that names std's atomics: other code uses this module, which models and tallies watch.
 const DOOR: &str = "crates/concurrent/src/primitive";
-/// Orderings that order something else, so that somebody is on the other side of them.
+/// Orderings that order other accesses, so that another thread has the matching one.
 const ORDERING_OTHERS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -138,8 +138,8 @@ fn names_std_atomics(code: &str) -> bool {
         && has_word(code, "atomic")
 }
 
-/// Whether the note that begins with the first of `lines` speaks of an ordering that has another side, and of no other
-/// side: neither "partner", nor a name in backticks, nor a numbered pair.
+/// Whether the note that begins with the first of `lines` names an ordering with a partner, but no partner: neither
+/// "partner", nor a name in backticks, nor a numbered pair.
 fn lacks_partner(lines: &[&str]) -> bool {
     let comment = |line: &&str| line.trim_start().strip_prefix("//").map(str::to_owned);
     let more = lines.iter().skip(1).map_while(comment);
@@ -153,8 +153,8 @@ fn lacks_partner(lines: &[&str]) -> bool {
     ORDERING_OTHERS.iter().any(|word| has_word(&note, word)) && !other_side
 }
 
-/// Whether a file is compiled for tests alone: it lies in a folder of tests, or the module above it
-/// declares it under `cfg(test)`.
+/// Whether a file is compiled only for tests: it is in a folder of tests, or the module above it declares it under
+/// `cfg(test)`.
 pub(super) fn is_tests_only(tree: &Tree, path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || is_declared_for_tests(tree, path)
 }
@@ -198,7 +198,7 @@ fn forbids_unsafe(path: &str, text: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether the `Ordering` of a file is data about another program, as profiles have it, and none of its own.
+/// Whether all `Ordering`s of a file are data about another program, like those of profiles.
 fn is_about_others(code: &Code) -> bool {
     let uses = |what: &str| code.lines().any(|(_, line, _)| is_use(line) && line.contains(what));
     uses("profile::") && !uses("atomic")
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(check("bench/src/a.rs", "// todo! later\nlet x = \"dbg!\";\n"), []);
     }
 
-    /// A crate for one processor alone made plain `cargo test` fail on every other one.
+    /// Bug: a crate for one processor alone made plain `cargo test` fail on every other one.
     #[test]
     fn code_for_one_machine_is_left_out_and_no_error() {
         let refused = check("bench/src/a.rs", "#[cfg(not(unix))]\ncompile_error!(\"no\");\n");

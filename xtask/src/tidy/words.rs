@@ -1,11 +1,11 @@
 //! Rules for language: forms that a reader has to read twice are counted, and their number may only fall.
 //!
 //! # Boundary
-//! Looks at comments of Rust files and at the prose of documents. Code, literals, fences and text in backticks are not
-//! looked at. Dated records (decisions, results, older parts of the changelog) stay as they were written.
+//! Reads comments of Rust files and the prose of documents. Skips code, literals, fences and text in backticks. Dated
+//! records (decisions, results, older parts of the changelog) stay unchanged.
 //!
 //! # Why
-//! `CONTRIBUTING.md` asks for plain technical English. A comment that says "who" for a thread hides which thread. Weakness:
+//! `CONTRIBUTING.md` asks for plain technical English. A comment with `who` for a thread hides which thread. Weakness:
 //! the rule knows a list of words; a sentence can be obscure without any of them.
 
 use super::Fault;
@@ -64,7 +64,7 @@ const LEFT: &[(&str, usize)] = &[
     ("tests/tests/", 128),
     ("xtask/src/", 18),
 ];
-/// Documents that record what was decided or measured at a date, or that a test prints from code.
+/// Documents that record a decision or measurement at a date, or that a test prints from code.
 const RECORDS: &[&str] = &["docs/decisions/", "bench/results/", "docs/reference", "docs/man/"];
 
 /// Longest header of a file, in lines.
@@ -135,7 +135,8 @@ fn look(path: &str, line: usize, words: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// The faults of those parts of the tree in which there are more than `left` says. A part that is not in `left` has none.
+/// The faults of those parts of the tree with more than the number in `left`. A part that is not in `left` may have
+/// none.
 fn risen(faults: Vec<Fault>, left: &[(&str, usize)]) -> Vec<Fault> {
     let part = |fault: &Fault| left.iter().position(|(part, _)| fault.path.starts_with(part));
     let mut counts = vec![0; left.len()];
