@@ -8,6 +8,7 @@
 //! It is 70 s of downloading, and wanted last: so it comes while the checks compile. A gate without it is no failure, as without
 //! any other package: the network may be to blame.
 
+use crate::skips;
 use crate::timing::Running;
 use rustix::process::geteuid;
 use std::process::{Command, Stdio};
@@ -23,7 +24,7 @@ pub(crate) fn install() -> Option<JoinHandle<()>> {
         return None;
     }
     if !geteuid().is_root() || Command::new("apt-get").arg("--version").output().is_err() {
-        println!("note: not root on Debian, so there is no {PACKAGE}; what needs it is skipped");
+        skips::step(format_args!("{PACKAGE} is missing, and this is not root on Debian"));
         return None;
     }
     Some(thread::spawn(|| {
@@ -33,7 +34,7 @@ pub(crate) fn install() -> Option<JoinHandle<()>> {
             || (apt(&["update"]) && apt(&["install", "-y", "--no-install-recommends", PACKAGE]));
         running.end();
         if !installed {
-            println!("note: could not install {PACKAGE}; what needs it is skipped");
+            skips::step(format_args!("{PACKAGE} could not be installed"));
         }
     }))
 }

@@ -18,6 +18,7 @@ mod nightly;
 mod numbers;
 mod pictures;
 mod programs;
+mod skips;
 mod steps;
 mod stress;
 mod supply;

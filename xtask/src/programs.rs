@@ -16,7 +16,7 @@
 
 use crate::steps::{self, cargo};
 use crate::timing::{Running, TestTimes};
-use crate::{locks, tree};
+use crate::{locks, skips, tree};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -194,6 +194,8 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
             times.line(&line, *at);
             // Behind the name of its test, where one test runs at a time.
             skips.extend(line.find("skipped: ").map(|at| line[at..].trim().to_owned()));
+            let case = line.trim().strip_prefix("skipped ").filter(|_| ended.last);
+            case.map(|case| format!("suite {case}")).into_iter().for_each(skips::add);
         }
         let name = ended.title.trim().trim_start_matches("Running ").to_owned();
         if !matches!(&ended.status, Ok(status) if status.success()) {
@@ -208,7 +210,10 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     running.end();
     times.slowest(10).iter().for_each(|line| println!("{line}"));
     println!("skips: {}", skips.len());
-    skips.iter().for_each(|line| println!("{line}"));
+    for line in &skips {
+        println!("{line}");
+        skips::add(line.trim_start_matches("skipped: ").to_owned());
+    }
     closing.iter().for_each(Ended::print);
     closing.iter().for_each(|ended| println!("-- {:>7.1} s", ended.took.as_secs_f64()));
     if !failed.is_empty() {

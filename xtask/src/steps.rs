@@ -11,7 +11,7 @@
 use crate::programs::heard;
 use crate::timing::{self, Running};
 use crate::tree::{self, Tree};
-use crate::{browser, conformance, locks, numbers, programs, supply, tidy};
+use crate::{browser, conformance, locks, numbers, programs, skips, supply, tidy};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -46,7 +46,9 @@ pub(crate) fn check() -> Result<(), String> {
     // Only what is here already: a gate that downloads is as good as the network.
     match supply::metadata(OUTSIDE[0]) {
         Some(_) => lint_outside(OUTSIDE[0])?,
-        None => println!("note: {}: crates are missing; `cargo xtask outside`", OUTSIDE[0]),
+        None => {
+            skips::step(format_args!("{}: crates are missing; `cargo xtask outside`", OUTSIDE[0]))
+        }
     }
     other_processor()?;
     oldest_compiler()
@@ -84,14 +86,14 @@ fn other_processor() -> Result<(), String> {
     let installed = Command::new("rustup").args(["target", "list", "--installed"]).output();
     let installed = installed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     if !installed.is_ok_and(|list| list.lines().any(|line| line == TARGET)) {
-        println!("note: {TARGET} is not checked; `rustup target add {TARGET}`");
+        skips::step(format_args!("{TARGET} is not checked; `rustup target add {TARGET}`"));
         return Ok(());
     }
     const COMPILER: &str = "aarch64-linux-gnu-gcc";
     if Command::new(COMPILER).arg("--version").output().is_err() {
-        println!(
-            "note: {TARGET} is not checked without {COMPILER} (Debian: gcc-aarch64-linux-gnu)"
-        );
+        skips::step(format_args!(
+            "{TARGET} is not checked without {COMPILER} (Debian: gcc-aarch64-linux-gnu)"
+        ));
         return Ok(());
     }
     step(cargo().args(["check", "--workspace", "--all-targets", "--target", TARGET]))
@@ -122,7 +124,7 @@ fn oldest_compiler() -> Result<(), String> {
         line.starts_with(&format!("{version}-")) || line.starts_with(&format!("{version}.0-"))
     };
     if !installed.is_ok_and(|list| list.lines().any(listed)) {
-        println!("note: Rust {version}, the oldest that is promised, is not installed");
+        skips::step(format_args!("Rust {version}, the oldest that is promised, is not installed"));
         return Ok(());
     }
     // The cargo that runs us stands for its own compiler, so this is rustup's.
@@ -170,6 +172,7 @@ pub(crate) fn ci() -> Result<(), String> {
     let done = checks_and_models();
     // The tests are still to be built, and then it has to be there.
     let done = done.and_then(|()| tests_and_suites(MUST_RUN.get().is_some(), browser));
+    let done = done.and_then(|()| if MUST_RUN.get().is_some() { skips::judge() } else { Ok(()) });
     gate.end();
     timing::summary();
     done

@@ -9,7 +9,7 @@
 //! nobody read its file. Weakness: an expression of licences is evaluated here by forty lines of our own.
 
 use crate::steps::{cargo, step};
-use crate::tree;
+use crate::{skips, tree};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ pub(crate) fn check() -> Result<(), String> {
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let allowed = allowed(&rules)?;
     match metadata("Cargo.toml") {
-        None => println!("note: licences are not checked: cargo has not downloaded every crate"),
+        None => skips::step("licences are not checked: cargo has not downloaded every crate"),
         Some(metadata) => {
             let found = Found::new(&metadata, &allowed);
             found.faults.iter().for_each(|fault| println!("{fault}"));
@@ -36,7 +36,7 @@ pub(crate) fn check() -> Result<(), String> {
         }
     }
     if Command::new("cargo-deny").arg("--version").output().is_err() {
-        println!("note: cargo-deny is not installed; our own check stands alone");
+        skips::step("cargo-deny is not installed; our own check stands alone");
         return Ok(());
     }
     step(cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]))
