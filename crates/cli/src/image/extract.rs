@@ -14,7 +14,9 @@ use super::find;
 use super::tree::{entries, failed};
 use crate::{Failure, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    self, AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags,
+};
 use rustix::io::Errno;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -178,7 +180,7 @@ impl Copy<'_> {
         let directory = inode.kind() == Some(Kind::Directory);
         if inode.links() > 1 && !directory {
             if let Some(first) = self.linked.get(&inode.number) {
-                return fs::linkat(self.root, first, into, name, AtFlags::empty())
+                return link_again(self.root, first, into, name)
                     .map_err(|error| self.host(path, &error.into()));
             }
             self.linked.insert(inode.number, path.to_path_buf());
@@ -331,6 +333,21 @@ impl Copy<'_> {
     }
 }
 
+/// Gives what was copied to `first` below `root` another name. The directory of `first` has its owner by now, who may have put a
+/// link to elsewhere on the way: no link is followed.
+fn link_again(
+    root: &OwnedFd,
+    first: &Path,
+    into: BorrowedFd<'_>,
+    name: &Path,
+) -> rustix::io::Result<()> {
+    let way = first.parent().filter(|way| *way != Path::new("")).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let from = fs::openat2(root, way, flags, Mode::empty(), resolve)?;
+    fs::linkat(from, first.file_name().unwrap_or_default(), into, name, AtFlags::empty())
+}
+
 fn owner(inode: &Inode) -> (Option<fs::Uid>, Option<fs::Gid>) {
     (Some(fs::Uid::from_raw(inode.uid())), Some(fs::Gid::from_raw(inode.gid())))
 }
@@ -366,6 +383,34 @@ fn times(inode: &Inode) -> Timestamps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another name was made through the path of the first one. The owner of a directory on that path could put a link in its
+    /// place, and root's extraction gave a file from outside a name in the tree.
+    #[test]
+    fn another_name_is_not_made_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, outside) = (place.path().join("root"), place.path().join("outside"));
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        for at in ["root/a/b/file", "root/top", "outside/file"] {
+            std::fs::write(place.path().join(at), at).unwrap();
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let open = fs::openat(CWD, &root, flags, Mode::empty()).unwrap();
+        let link = |first: &str, name: &str| {
+            link_again(&open, Path::new(first), open.as_fd(), Path::new(name))
+        };
+        link("a/b/file", "second").unwrap();
+        link("top", "third").unwrap();
+        assert_eq!(std::fs::read_to_string(root.join("second")).unwrap(), "root/a/b/file");
+        std::fs::rename(root.join("a/b"), root.join("a/moved")).unwrap();
+        for target in [outside.as_path(), Path::new("../../outside")] {
+            std::os::unix::fs::symlink(target, root.join("a/b")).unwrap();
+            assert_eq!(link("a/b/file", "stolen"), Err(Errno::LOOP));
+            assert!(!root.join("stolen").exists());
+            std::fs::remove_file(root.join("a/b")).unwrap();
+        }
+    }
 
     /// A file of root's that runs as root became, extracted by another user, one that runs as that user.
     #[test]
