@@ -14,7 +14,7 @@
 //! C2. Blocks and chunks are never moved or freed. When a thread ends, its block passes with its content to the next
 //!     thread that starts ([`blocks`]). A sum over all blocks therefore covers ended threads.
 //! C3. The cell of a sum only grows (modulo 2^64). A metric that reuses the index of a dropped one records the sum that
-//!     it found and subtracts it, so no thread ever stores to another thread's cell.
+//!     it found and subtracts it. So no thread ever stores to another thread's cell.
 //!
 //! O1. `grow` (Release) → `read` (Acquire): a thread that sees a chunk sees its cells zeroed.
 //! Progress: an add is one load and one store, wait-free; a first add may take a lock or allocate.

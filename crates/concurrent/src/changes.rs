@@ -31,7 +31,7 @@
 //!     (O1): the reader loads the word, then asks; the change takes effect, then loads the word. If the reader missed
 //!     the effect, the change sees the word that the reader loaded.
 //! K5. To ask about a cached thing, record its last stamp and its *round* together with the ticket
-//!     ([`Freshness::ask`]). Each begin, end and note changes this pair, and no pair comes twice: the round counts
+//!     ([`Freshness::ask`]). Each begin, end and note changes this pair, and no pair comes twice. The round counts
 //!     changes of one stamp, and before it restarts at 0 the clock is moved beyond that stamp. So the same pair with no
 //!     change in flight proves that there was no change, whatever the clock says.
 //! K6. `tick` is above every stamp and ticket that was returned before it began. It is not above any ticket whose asker
@@ -57,8 +57,8 @@ use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
 /// The clock of changes. Alone in its cache line, because all threads read it.
 ///
-/// A clock that every change ticks is one line that all cores write: on 64 cores it caused 70 to 86 % of the waiting
-/// when files were created and removed. Hardware time with a window (Ordo, EuroSys 2018) stores nothing; but if a
+/// A clock that every change ticks is one line that all cores write. On 64 cores it caused 70 to 86 % of the waiting
+/// when files were created and removed. Hardware time with a window (Ordo, EuroSys 2018) stores nothing. But if a
 /// machine's time steps back for a moment, a wrong answer is kept for ever, unnoticed. TL2's GV5 stamps one beyond the
 /// clock without a store, and a refused thread advances the clock and asks twice; here the asker checks first.
 /// Weakness: if some threads change and others ask about uncached things (cold lookups), each alternation is a write:
@@ -186,12 +186,14 @@ const ROUND: u32 = if cfg!(loom) { 1 << 31 } else { 1 << IN_FLIGHT_BITS };
 ///
 /// Packed to 12 bytes: every inode has one.
 ///
-/// Counter-examples that were tried: a stamp from a load long ago (K4: a thread with a ticket above it sees the
-/// change); two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round
-/// differs); a change that begins and ends between a question and its answer, in an epoch without other questions (the
-/// same); a thing that changes until its round restarts (K5: with another stamp); an answer about a thing that was not
-/// cached at the question (K4, with the stamps that the caller keeps of evicted things); a begin that loads an even
-/// word and does not make it odd (the change is in flight, and its end makes it odd).
+/// Counter-examples that were tried:
+/// * A stamp from a load long ago (K4: a thread with a ticket above it sees the change).
+/// * Two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round differs).
+/// * A change that begins and ends between a question and its answer, in an epoch without other questions (the same).
+/// * A thing that changes until its round restarts (K5: with another stamp).
+/// * An answer about a thing that was not cached at the question (K4, with the stamps that the caller keeps of evicted
+///   things).
+/// * A begin that loads an even word and does not make it odd (the change is in flight, and its end makes it odd).
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub struct Freshness {

@@ -105,8 +105,8 @@ impl Complete {
 
     /// Whether the claim stood while the caller looked (C3).
     ///
-    /// Why C3 holds: an existing member would have been in the table (the set was complete and not suspended around the
-    /// look), unless it was evicted; then its loss was counted before.
+    /// Why C3 holds: the set was complete and not suspended around the look. So an existing member would have been in
+    /// the table, unless it was evicted; then its loss was counted before.
     pub fn stands(&self, claim: Claim, losses: &Generations, set: u64) -> bool {
         // Acquire inside: see O1.
         let lost = losses.of(set);

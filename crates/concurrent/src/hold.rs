@@ -17,7 +17,7 @@
 //! ```
 //!
 //! H1. `Active` carries its number of holds, never 0; `Inactive` and `Dead` carry none. Inactive is a *state*, not "the
-//!     count is 0": a lookup that races the last release finds `Active`, or finds `Inactive` and revives the object
+//!     count is 0". A lookup that races the last release finds `Active`, or finds `Inactive` and revives the object
 //!     (SVR4MP's vnodes, Peacock 1992).
 //! H2. `Dead` is final. Exactly one `retire` returns true, and only from `Inactive`. The teardown therefore runs once,
 //!     and no thread holds the object while it runs.

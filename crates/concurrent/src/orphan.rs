@@ -11,9 +11,9 @@
 //!       └──────────── dequeued: it is held, or has a name ────────────────┘   │
 //!                     dequeued: it is an orphan ──────────────────────────────┘ (the caller has it)
 //! ```
-//! N1. An object that is inactive and has no name is `Queued` when the operations that made it so have returned: it is
+//! N1. An object that is inactive and has no name is `Queued` when the operations that made it so have returned. It is
 //!     in the queue, or with the one thread to which such an operation returned true.
-//! N2. If several operations find an object to be an orphan, exactly one returns true until it is dequeued: each
+//! N2. If several operations find an object to be an orphan, exactly one returns true until it is dequeued. Each
 //!     decides by the one word `queued`, in one read-modify-write.
 //!
 //! O1. `lost_name` and `released`, store then load on both sides, with a SeqCst fence between: of the loss of the last

@@ -17,7 +17,7 @@
 //!     chunk allocation; no other code runs under them. They have no class.
 //! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: no other thread can have
 //!     one (P1). The newest chunk is freed only if no slot was carved from it meanwhile.
-//! P5. After a thread lists the chunks and before it takes their slots, another thread may free a chunk, and a new
+//! P5. Between a thread's listing of the chunks and its taking of their slots, another thread may free a chunk. A new
 //!     chunk of another layout may get its address. So a chunk is freed only if it is still listed with its layout.
 //!
 //! O1. `unlock` (Release) → `lock` (Acquire): the next holder sees the links of the magazines.

@@ -38,8 +38,8 @@ pub(crate) mod owned {
     pub(crate) use std::sync::atomic::*;
 }
 
-/// `std`'s atomics, which neither a model nor a tally sees, each with its reason where it is used: statistics, by which
-/// nothing is reached, and words that are no fields.
+/// `std`'s atomics, which neither a model nor a tally sees: statistics, by which nothing is reached, and words that are
+/// no fields. Each use states its reason.
 pub(crate) mod unseen {
     pub(crate) use std::sync::atomic::*;
 }

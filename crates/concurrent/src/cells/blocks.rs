@@ -9,9 +9,8 @@
 //! B2. A lease ends in a thread-local destructor. Later events of the thread (other destructors) borrow a free block
 //!     for a moment ([`Blocks::borrow`]). So they are not lost, and no second thread ever stores to a leased block.
 //!
-//! # Why
-//! Passing a block on instead of adding it to a common total keeps reports exact: there is no step in which a number is
-//! in two places or in none. Weakness: memory for the largest number of threads that ever lived at once.
+//! # Why Passing a block on instead of adding it to a common total keeps reports exact. There is no step in which a
+//! number is in two places or in none. Weakness: memory for the largest number of threads that ever lived at once.
 
 // These locks are part of the measurement of locks with classes, so they cannot be measured themselves: raw locks, held
 // briefly, innermost.

@@ -29,9 +29,9 @@
 //!     reader made after it unpinned.
 //! E4. Only the thread that claimed a slot uses it, until that thread leaves the slot.
 //! E5. Only a slot's thread sets its bag pointer. Any thread may swap the pointer for null and then owns the bag.
-//! E6. If the epoch word is `fenced`, an advance requires every claimed slot to be `fenced`: its thread has read the
-//!     fenced epoch word, so every later pin of it fences. So membarrier may start to fail at any time (a system call
-//!     filter installed late): a round waits for pins that relied on it.
+//! E6. If the epoch word is `fenced`, an advance requires every claimed slot to be `fenced`. Then its thread has read
+//!     the fenced epoch word, so every later pin of it fences. So membarrier may start to fail at any time (a system
+//!     call filter installed late): a round waits for pins that relied on it.
 //!
 //! O1. `pin` (store, light barrier) ↔ round (heavy barrier, load): one of them sees the other.
 //! O2. every store to a slot's word (Release) → `blocked` (Acquire): reads end before the free.
@@ -42,9 +42,9 @@
 //!
 //! Progress: `pin` and unpin are wait-free; `retire` is lock-free and frees at most a bounded batch of other threads'
 //! garbage; only `synchronize` waits.
-//! Checked by `super::models`, `super::tests`. No model fails without these five: the Release of a nested pin and of
-//! `join`, and the Acquire of `claim` and of `claimed` in `blocked`, next to which the model has fences; and the
-//! Release of O6, because the barriers of a round lie between the retiring and the freeing of a bag.
+//! Checked by `super::models`, `super::tests`. No model fails without the Release of a nested pin and of `join`, and
+//! the Acquire of `claim` and of `claimed` in `blocked`: the model has fences next to them. Nor without the Release of
+//! O6: the barriers of a round lie between the retiring and the freeing of a bag.
 //! Weakness: one reader that stays pinned delays the free of everything retired since. It is reported (`oldest_pin`)
 //! and not prevented; hazard pointers would bound it and cost a fence per hop.
 

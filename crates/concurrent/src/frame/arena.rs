@@ -111,8 +111,8 @@ impl Arena {
         })
     }
 
-    /// Announces that about `frames` frames will be used: if they are many, asks for huge pages, so that a random
-    /// access to a page does not walk the processor's page table. Frames are used from the first one on.
+    /// Announces that about `frames` frames will be used. If they are many, asks for huge pages, so that a random
+    /// access does not walk the processor's page table. Frames are used from the first one on.
     #[cfg(not(loom))]
     pub fn expect(&self, frames: usize) {
         if self.memory.expect(frames) {

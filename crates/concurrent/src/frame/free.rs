@@ -283,7 +283,7 @@ mod models {
         assert_eq!(all, [0, 1, 2], "lost, or in two places");
     }
 
-    /// S1, S2: two frames are taken and the upper one is pushed again, while another thread is about to take it: the
+    /// S1, S2: two frames are taken and the upper one is pushed again, while another thread is about to take it. The
     /// top is the same, but the frame below is another one. Fails if `changed` counts nothing.
     #[test]
     fn model_taken_and_put_back() {

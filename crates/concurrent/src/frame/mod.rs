@@ -21,15 +21,15 @@
 //! The first three are the guarantees of Zijlstra (2007, "Concurrent Pagecache", section 3), which a lock of the whole
 //! cache used to give.
 //!
-//! F1. *Existence.* Descriptors and frames are numbered, never move and are never freed while the arena lives: every
+//! F1. *Existence.* Descriptors and frames are numbered, never move and are never freed while the arena lives. So every
 //!     number that a reader has leads to a descriptor and a frame.
 //! F2. *Accuracy.* Owner and index change only while the frame is frozen (not ATTACHED), without references, and in one
 //!     thread's hands. A thread that counts a reference and then finds the identity has that page until it drops the
 //!     reference.
 //! F3. *No new reference.* References are added by number only while ATTACHED, in the step that sees it. One step
-//!     clears ATTACHED: either with no reference left (then only the evictor has the frame), or by the lock's holder
-//!     (`detach`; the thread that drops the last reference frees the frame). A thread that alone has a frozen frame
-//!     keeps it so until it publishes or thaws it.
+//!     clears ATTACHED. Either no reference is left, and then only the evictor has the frame. Or the lock's holder
+//!     detaches the page, and then the thread that drops the last reference frees the frame. A thread that alone has a
+//!     frozen frame keeps it so until it publishes or thaws it.
 //! F4. The version changes before any byte or identity that a reader by version could accept: with the freeze, and with
 //!     CHANGING before the first byte. CHANGING and frozen refuse new readers. So the same version before and after the
 //!     copy means: this page, up to date, of one moment.
@@ -50,7 +50,7 @@
 //!     later version.
 //! O4. `end_change`, `set` (Release) → `load` (Acquire): a reader that may begin sees the bytes.
 //! O5. `before_bytes` (Release fence), by the next owner of a frame → `reload`'s fence (Acquire): a reader that copied
-//!     a byte or compared an identity of the next page sees that the freeze moved the version on.
+//!     a byte or compared an identity of the next page sees the later version of the freeze.
 //! O6. `unlock` (Release) → `try_lock`, `wait_mark` (Acquire): lock holders see each other's bytes.
 //! O7. `end_writing` (Release) → `wait_mark` (Acquire): a thread that waited for the write sees it done.
 //! O8. `push` → `pop` of the free list, in `free`. Without it O5 would not follow from the freeze.

@@ -488,7 +488,7 @@ fn waits(world: &World, mut is_there: impl FnMut(&RoomWaiter<'_>) -> bool) {
     }
 }
 
-/// O9, V1, V2: a thread that waits for a page in use is woken when the last reference is dropped; if the wake-up is
+/// O9, V1, V2: a thread that waits for a page in use is woken when the last reference is dropped. If the wake-up is
 /// lost, the model never ends. Fails with a `put` that is only Release, with a Relaxed `look` of the word, with a plain
 /// load in its place, and when an idle page is not announced.
 #[test]

@@ -42,8 +42,8 @@ use std::time::Duration;
 /// The promises and waiters of an arena. The protocol is in the module's documentation.
 ///
 /// A thread that found no room used to look again every millisecond. The pattern is store buffering (each side writes
-/// and then reads the other side's word), which release and acquire alone do not order: it needs a fence on both sides
-/// or a read-modify-write of one word on both. A thread that drops a reference does one anyway, so the protocol adds
+/// and then reads the other side's word), which release and acquire alone do not order. It needs a fence on both sides
+/// or a read-modify-write of one word on both. A thread that drops a reference does one anyway. So the protocol adds
 /// only a load of a line that is written when a wait begins or ends. A reader by version does not pay even that.
 /// Weakness: each page that becomes free wakes every waiter.
 #[derive(Debug)]

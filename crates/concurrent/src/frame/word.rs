@@ -8,10 +8,9 @@
 //! The comment of a transition says so if only one thread may make it at a time (by F3 or F5). The others are
 //! compare-exchanges or additions that any thread may race.
 //!
-//! # Why
-//! References, lock, tags and version in one word: each transition is decided by the value that it replaces, so no
-//! thread ever sees half of a change of two words. Weakness: a hot page that is referenced (not read by version) is one
-//! hot cache line.
+//! # Why References, lock, tags and version in one word: each transition is decided by the value that it replaces. So
+//! no thread ever sees half of a change of two words. Weakness: a hot page that is referenced (not read by version) is
+//! one hot cache line.
 
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
@@ -204,7 +203,7 @@ impl StateWord {
         self.0.store(version(word) | REFERENCE | ATTACHED | LOCKED, Ordering::Release);
     }
 
-    /// Called by the owner of a frozen frame before it changes the identity or bytes: a reader by version that began
+    /// Called by the owner of a frozen frame before it changes the identity or bytes. A reader by version that began
     /// before the freeze may still read them.
     pub(super) fn before_bytes(&self) {
         // ORDERING: Release, partner `reload` (O5): a reader that sees a new byte or identity sees a later version.

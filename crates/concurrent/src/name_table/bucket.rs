@@ -9,13 +9,12 @@
 //! Loads, locks and changes one bucket and the overflow buckets behind its link. [`super`] chooses
 //! the bucket, handles removed entries, and defines the invariants cited here.
 //!
-//! # Why
-//! Tag and address are one word, so one store publishes an entry and one removes it. A key has a
-//! home slot, which holds three of four keys at the usual load: one load, and a branch that is
-//! predicted for names in frequent use. Otherwise a reader takes the smallest of `slot ^ tag`.
+//! # Why Tag and address are one word, so one store publishes an entry and one removes it. A key
+//! has a home slot, which holds three of four keys at the usual load: one load, and a branch that
+//! is predicted for names in frequent use. Otherwise a reader takes the smallest of `slot ^ tag`.
 //! Where the tags are equal that is the bare address, and smaller than any other, so seven slots
 //! are searched without a branch. Weakness: two equal tags in a bucket (about 1 in 3000 buckets)
-//! make the reader search the slots one by one; and the 16 bits need addresses of 48 bits.
+//! make the reader search the slots one by one. The 16 bits need addresses of 48 bits.
 
 use super::entry::Entry;
 use crate::lock::{LockClass, bit};
@@ -108,7 +107,7 @@ impl Bucket {
     #[inline]
     pub(super) fn control(&self) -> Control {
         // ORDERING: Acquire, partners `Locked::drop` (O2: a reader that sees `moved` sees the
-        // entries in the next array) and `Locked::append` (O3: a reader that sees a link sees the
+        // entries in the next array) and `Locked::set_link` (O3: a reader that sees a link sees the
         // bucket behind it).
         Control(self.control.load(Ordering::Acquire))
     }

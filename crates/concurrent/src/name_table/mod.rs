@@ -84,9 +84,9 @@ const INSERTIONS_PER_LOOK: isize = if cfg!(loom) { 1 } else { 32 };
 /// A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, with a cache miss for
 /// each. A map per directory adds its own header line. A rename of a directory costs nothing in any of them. The lock
 /// is a bit of the bucket's word, as in Linux `hlist_bl`. With the tags of all slots in the control word, a search
-/// would need fewer instructions, but publishing would take two stores and a reader would have to look twice. Weakness:
-/// the table never shrinks; a full scan of one directory is not possible; a value can only be replaced, or changed
-/// through its own interior.
+/// would need fewer instructions. But publishing would take two stores, and a reader would have to look twice.
+/// Weakness: the table never shrinks; a full scan of one directory is not possible; a value can only be replaced, or
+/// changed through its own interior.
 pub struct NameTable<V> {
     /// Read by every lookup; changes when a growth ends.
     current: AtomicU64,

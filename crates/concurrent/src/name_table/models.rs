@@ -216,8 +216,8 @@ fn model_half_grown_and_lookup() {
     });
 }
 
-/// O7: two threads move one bucket each, and the one that finishes lets readers begin in the new array; the readers
-/// find the other thread's bucket there. Fails with a Relaxed `count_migrated`.
+/// O7: two threads move one bucket each, and the last one lets readers begin in the new array. The readers find the
+/// other thread's bucket there. Fails with a Relaxed `count_migrated`.
 #[test]
 fn model_growth_by_two() {
     check(2, 1500, &["before", "after"], || {
@@ -295,7 +295,7 @@ fn model_overflow_that_moves_and_lookup() {
     });
 }
 
-/// B6: two writers find at the same time that the table should grow; one of them begins the growth, and entries that
+/// B6: two writers find at the same time that the table should grow. One of them begins the growth, and entries that
 /// either of them moves are in the next array. Fails when `grow_if_full` loads `growing` and sets it in two steps.
 #[test]
 fn model_two_growers() {

@@ -31,7 +31,7 @@
 //!     found, and finds it alive, holds the leaf of the index. Otherwise it starts again from the root.
 //! R2. Only the holder of a node's lock changes its slots, occupied word, tags and parent pointer. Only the holder of
 //!     the root node changes the root word; from 0 it is changed by a compare-exchange.
-//! R3. The holder of a linked node may rely on its parent: it is linked and leads to this node, because it cannot lose
+//! R3. The holder of a linked node may rely on its parent. It is linked and leads to this node, because it cannot lose
 //!     this child without this child's lock.
 //! R4. Every linked node has an occupied slot whenever its lock is free. A thread that holds a node and its parent
 //!     unlinks the node; it becomes `DEAD`, is never locked again, and is retired once.

@@ -1,7 +1,7 @@
 //! Models of the tree's protocol, run by the model checker over all schedules. Nodes have two slots, so
 //! indexes 0 and 1 share a leaf, 0 to 3 a node of two levels, and 0 to 7 a root of three.
 //!
-//! Nodes know whether they are freed, and pages are cells that the checker watches: it reports a thread that reads a
+//! Nodes know whether they are freed, and pages are cells that the checker watches. It reports a thread that reads a
 //! page which the tree did not return to it.
 
 use super::node::{BITS, Node, SLOTS, TAGS};

@@ -117,7 +117,7 @@ impl<L: Locking> Tree<L> {
     /// instant of that load the value is present and every bit above is set (R5), because a thread sets those before
     /// the leaf's bit. The load acquires that thread's stores (O3), so a search that begins afterwards sees no older
     /// words. Those bits are cleared only after this bit, by a clear that comes after this call in the order of the
-    /// leaf's word: an earlier clear that is still on its way up has emptied the leaf's word, so this load would not
+    /// leaf's word. An earlier clear that is still on its way up has emptied the leaf's word, so this load would not
     /// have seen the bit. [`Tree::clear_tag`] returns at once when the bit is clear: the tag is gone at that instant.
     /// Bits above may stay set until the clearing thread has finished; a search below them finds nothing.
     #[inline]

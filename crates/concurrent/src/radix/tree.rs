@@ -71,7 +71,7 @@ const LEVEL: u64 = 63;
 /// locks taken from the root down, the root was as busy as the single lock. Section 5 of the paper locks optimistically
 /// from the leaf instead, and falls back to locks from above. Here no fallback is needed: ranges that never change (R1)
 /// make the test for `DEAD` sufficient. Linux keeps one lock, and stores one page at a time. Weakness: a sparse tree
-/// costs a node of 576 bytes for each value; threads that change indexes of one leaf contend for its header; one slow
+/// costs a node of 576 bytes for each value. Threads that change indexes of one leaf contend for its header. One slow
 /// holder makes others wait.
 pub struct Tree<L: Locking = Optimistic> {
     pub(super) core: Core,
@@ -337,8 +337,8 @@ impl<L: Locking> Tree<L> {
 
     /// The value at `index`. Takes no lock and stores to no shared line.
     ///
-    /// Why a lookup is right although its node may be unlinked meanwhile: the node was linked when it was found, and
-    /// did not contain the index when it was unlinked (R4, R7), which is within the call.
+    /// A lookup is right although its node may be unlinked meanwhile. The node was linked when it was found. When it
+    /// was unlinked, within the call, it did not contain the index (R4, R7).
     #[inline]
     pub fn get(&self, index: u64, _guard: &Guard) -> Option<NonZeroU64> {
         self.core.leaf(index)?.value(slot_of(index, 0))

@@ -3,16 +3,15 @@
 //! # Boundary
 //! Waits and reports to the meter; the word and its orderings are in [`super::node`].
 //!
-//! # Why
-//! A holder keeps a leaf for some ten nanoseconds, and mostly comes back for the leaf's next slot. Two threads that
-//! work through one leaf in turns therefore collide at every step, and the line moves between their cores: together
-//! they reach a third of one thread's rate. Zijlstra 2007 saw such threads drift apart after a while, and not collide
-//! from then on. Stepping back achieves that at once: a thread that finds a node held leaves it to the other for a
-//! moment. The moment is short if the last one is long ago, and grows if they follow one another closely. Interleaved
-//! insertion by two threads rose from 0.3 to 1.4 times the rate of one. Weakness: a thread may wait ten microseconds
-//! for a node that is free after ten nanoseconds. The two ways of locking for comparison spin, as their originals do. A
-//! tree with one lock keeps one thread's rate with two threads that step back; with spinning threads it falls to a
-//! ninth.
+//! # Why A holder keeps a leaf for some ten nanoseconds, and mostly comes back for the leaf's next slot. Two threads
+//! that work through one leaf in turns therefore collide at every step, and the line moves between their cores.
+//! Together they reach a third of one thread's rate. Zijlstra 2007 saw such threads drift apart after a while, and not
+//! collide from then on. Stepping back achieves that at once: a thread that finds a node held leaves it to the other
+//! for a moment. The moment is short if the last one is long ago, and grows if they follow one another closely.
+//! Interleaved insertion by two threads rose from 0.3 to 1.4 times the rate of one. Weakness: a thread may wait ten
+//! microseconds for a node that is free after ten nanoseconds. The two ways of locking for comparison spin, as their
+//! originals do. A tree with one lock keeps one thread's rate with two threads that step back; with spinning threads it
+//! falls to a ninth.
 
 use crate::lock::LockClass;
 #[cfg(not(loom))]

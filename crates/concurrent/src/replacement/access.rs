@@ -13,7 +13,7 @@
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 
-/// Uses within this many ticks of the clock belong to the last counted use: a file is read in parts of its pages, which
+/// Uses within this many ticks of the clock belong to the last counted use. A file is read in parts of its pages, which
 /// does not indicate a later use.
 pub(super) const CORRELATED_TICKS: u32 = 256;
 const COUNT: u32 = 0b011;

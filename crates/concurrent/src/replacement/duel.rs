@@ -4,14 +4,13 @@
 //! # Boundary
 //! Sees the hash of each admitted page, and chooses the queue of a page that was not seen before.
 //!
-//! # Why
-//! Pages read in a loop somewhat longer than the cache are all evicted before their next use. If
-//! one in so many is admitted to the main queue at once, a part of the loop stays and is hit
+//! # Why Pages read in a loop somewhat longer than the cache are all evicted before their next use.
+//! If one in so many is admitted to the main queue at once, a part of the loop stays and is hit
 //! (bimodal insertion). Under other accesses that costs some hits. So one page in sixteen is always
 //! admitted the plain way, and one in sixteen the other way. The group with fewer admissions has
 //! the better way, and all other pages follow it (set dueling; Qureshi et al. 2007, "Adaptive
 //! insertion policies"). Weakness: both groups share one cache, so each way is judged together with
-//! the other; a short loop that the plain way keeps by chance is kept a little worse.
+//! the other. A short loop that the plain way keeps by chance is kept a little worse.
 
 use super::ghost::mix;
 

@@ -2,10 +2,9 @@
 //!
 //! Entry: `time:14 | fingerprint:18`, zero for none. A bucket is sixteen entries, one cache line.
 //!
-//! # Boundary
-//! Remembers hashes and forgets them by age. `contains` is wrongly true for one page in some ten
-//! thousand, which gives the page a better place than it deserves; a page forgotten too early gets
-//! a worse one.
+//! # Boundary Remembers hashes and forgets them by age. `contains` is wrongly true for one page in
+//! some ten thousand, which then gets too good a place. A page forgotten too early gets a worse
+//! one.
 //!
 //! # Why
 //! The page's slot in its tree could hold the mark (like Linux's shadow entries), but then a file

@@ -3,16 +3,15 @@
 //! # Boundary
 //! A pure function of a number, a seed and the count of rows.
 //!
-//! # Why
-//! A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and use one
-//! row in eight. Here the number is split. Its *far* part passes two 64x64 -> 128 multiplications, high half xor low
-//! half of each, with seeds that are drawn once per process. So the row of a stretch's begin is random, and the maker
-//! of a disk image cannot choose stretches that share a row. Its *near* part continues from there in steps of the
-//! golden ratio, which leaves no gap for any number and distance of them (Knuth, TAOCP 6.4): consecutive blocks, the
-//! usual case, fill rows evenly. With random rows, one row in four, at nine tenths of the capacity, had more blocks
-//! than ways: a loss of 4.4 points of hits against one list, where now it is 0.2. A third multiplication chooses the
-//! row (Lemire 2019, "Fast random integer generation in an interval"), so that the number of rows need not be a power
-//! of two.
+//! # Why A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and
+//! use one row in eight. Here the number is split. Its *far* part passes two 64x64 -> 128 multiplications, high half
+//! xor low half of each, with seeds that are drawn once per process. So the row of a stretch's begin is random, and the
+//! maker of a disk image cannot choose stretches that share a row. Its *near* part continues from there in steps of the
+//! golden ratio, which leaves no gap for any number and distance of them (Knuth, TAOCP 6.4). So consecutive blocks, the
+//! usual case, fill rows evenly. With random rows at nine tenths of the capacity, one row in four had more blocks than
+//! ways. That cost 4.4 points of hits against one list; now it costs 0.2. A third multiplication chooses the row
+//! (Lemire 2019, "Fast random integer generation in an interval"), so that the number of rows need not be a power of
+//! two.
 //!
 //! Weakness: not a cryptographic hash; an observer of exact timings may find the seeds. In a cache with fewer rows than
 //! a stretch has numbers, an observer without the seeds knows which numbers of one stretch share a row. They are its

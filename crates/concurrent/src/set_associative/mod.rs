@@ -57,13 +57,13 @@ struct Lines<K, V, X, const WAYS: usize>(Mutex<Row<K, V, X, WAYS>>);
 /// A cache of `WAYS` values a row; `X` is further data under a row's lock. The rules are in the module's documentation.
 ///
 /// Peacock (1992, "File System Multithreading in System V Release 4 MP") found three caches of a kernel to be its
-/// points of contention, 10 to 15 %: not the hash queues but the free list behind them, in which every hit moves its
-/// element. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys that are multiples of
-/// a power of two used one queue in eight there, because rows were chosen by the key's low bits. Here a secret seed
-/// spreads them ([`hash`]).
+/// points of contention, 10 to 15 %. The cause was not the hash queues but the free list behind them, in which every
+/// hit moves its element. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys that are
+/// multiples of a power of two used one queue in eight there, because rows were chosen by the key's low bits. Here a
+/// secret seed spreads them ([`hash`]).
 ///
 /// Weakness: a row may be full while others are not, so a few keys are lost that one list would have kept (measured by
-/// `uvfs-bench set-associative`); and one key that all threads want is one lock.
+/// `uvfs-bench set-associative`). One key that all threads want is one lock.
 pub struct SetAssociative<K, V, const WAYS: usize, X = ()> {
     rows: Box<[Lines<K, V, X, WAYS>]>,
     hash: RowHash,

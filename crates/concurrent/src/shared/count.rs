@@ -15,7 +15,7 @@
 //!
 //! S1. While the word is `Live`, a thread counts new and dropped handles in its own cell; afterwards on the word. A
 //!     thread loads the word and stores to its cell within one *pin*.
-//! S2. `fold` comes after every pin that saw `Live`: from then on no cell changes, and their sum is the number of
+//! S2. `fold` comes after every pin that saw `Live`. From then on no cell changes, and the cells' sum is the number of
 //!     handles that were not counted on the word.
 //! S3. `BIAS` is in the count from `kill` to `fold`, and exceeds the number of handles: no thread finds the count to be
 //!     0 before it is whole.

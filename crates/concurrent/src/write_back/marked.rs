@@ -18,7 +18,7 @@
 //! marks after the page is dirty again, it writes the page itself. If it marks before, it read the count before the
 //! error was noted. The page is being written until after that, so the wait ends with a new count. Say the error were
 //! noted first, and an `fsync` came between the note and the dirty page. It would find a count that is already new, no
-//! dirty page to mark, and then none that is being written: it returned success for a page that had failed.
+//! dirty page to mark, and then none that is being written. It would return success for a page that had failed.
 //!
 //! Progress: an `fsync` ends with the runs that were in progress, and writes a page at most twice.
 //! Checked by `model_an_fsync_beside_a_run_that_fails`, `model_two_fsyncs_and_a_store_that_fails_once`.

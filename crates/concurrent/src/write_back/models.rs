@@ -212,7 +212,8 @@ impl Waiting {
 }
 
 /// Q4: an item becomes due while a step of another thread looks. Fails if a thread's request is dropped while a step
-/// runs and no moment is set, if `ended` replaces the moment, and if the request comes before the place is changed.
+/// runs and no moment is set. Fails if `ended` replaces the moment, and if the request comes before the place is
+/// changed.
 #[test]
 fn model_what_becomes_due_beside_a_step_is_looked_at() {
     Model::new(20, &["the step met it", "it waits"]).preemptions(3).check(|| {

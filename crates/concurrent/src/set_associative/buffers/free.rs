@@ -4,10 +4,9 @@
 //! Numbers under one lock a group. Only the caller has a frame that it took. [`super`] returns memory to the system and
 //! counts it.
 //!
-//! # Why
-//! The seed's buffer cache: rows share the frames of a group, so that frames are with the rows that use them if there
-//! are fewer frames than all rows could use. A hit does not touch this. Weakness: after the limit was lowered it rises
-//! by one for each [`REFUSALS`] misses that found no frame, whether or not memory is available again.
+//! # Why The seed's buffer cache: rows share the frames of a group. If there are fewer frames than all rows could use,
+//! the frames are with the rows that use them. A hit does not touch this. Weakness: after the limit was lowered it
+//! rises by one for each [`REFUSALS`] misses that found no frame, whether or not memory is available again.
 
 /// The number of misses without a frame after which one more frame may have memory.
 const REFUSALS: u32 = 8;
@@ -77,7 +76,7 @@ impl Free {
         self.in_place.push(frame);
     }
 
-    /// Frees a frame whose memory was returned, and lowers the limit: from now on no more frames than now may have
+    /// Frees a frame whose memory was returned, and lowers the limit. From now on no more frames than now may have
     /// memory, but at least one for each row.
     pub(super) fn put_absent(&mut self, frame: u32) {
         self.absent.push(frame);

@@ -299,8 +299,8 @@ impl BufferCache {
     }
 
     /// Returns the memory of about `bytes` bytes to the system, one block of a row after the other, each the oldest of
-    /// its row; less if the rest is in use. Returns the number of bytes. The memory returns slowly, as blocks are
-    /// missed.
+    /// its row. Returns less if the rest is in use. Returns the number of bytes. The memory returns slowly, as blocks
+    /// are missed.
     pub fn shrink(&self, bytes: u64) -> u64 {
         let block = self.block_bytes as u64;
         let (mut given, mut in_vain) = (0, 0);
