@@ -16,8 +16,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The format: the image contradicts itself, or uses what is not written.
     Format(uvfs_ext::Error),
-    /// Writing has ended, because the device failed in a way after which the image could only be made worse. What was
-    /// committed before is safe; reading goes on. Mount the image again when the device is well.
+    /// Writing has ended, because the device failed in a way after which the image could only be made worse. The text names the
+    /// cause, and says what became of what was committed before. Reading goes on.
     Ended(Arc<str>),
     /// The image may be read, and not written, for this reason.
     NotWritable(String),
@@ -53,10 +53,7 @@ impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Format(error) => error.fmt(out),
-            Error::Ended(why) => write!(
-                out,
-                "writing has ended ({why}); what was committed before is safe: mount the image again"
-            ),
+            Error::Ended(why) => write!(out, "writing has ended: {why}"),
             Error::NotWritable(why) => write!(out, "the image can be read and not written: {why}"),
             Error::NoSpace => out.write_str("no space left in the image"),
             Error::DirectoryFull => out.write_str("the index of the directory is full"),
@@ -72,9 +69,15 @@ impl fmt::Display for Error {
                 out.write_str("it is immutable or append-only (chattr, in a mount of the kernel)")
             }
             Error::Invalid(why) => out.write_str(why),
-            Error::Io(error) => write!(out, "the device: {error}"),
+            Error::Io(error) => write!(out, "the device: {}", words(error)),
         }
     }
+}
+
+/// What an error of the system says, without its number.
+pub(crate) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
 impl std::error::Error for Error {

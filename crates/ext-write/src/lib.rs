@@ -33,8 +33,8 @@ mod volume;
 pub use device::{WithoutBarriers, WritableFile, WritableMemory, WritableWindow, WriteDevice};
 pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
-pub use store::{Counts, Now};
+pub use store::{Counts, Ended, Now};
 pub use volume::{
-    Change, Grow, Held, Listed, Look, New, Privileges, Rename, Room, SetAttributes, Volume,
-    WriteAt, writable,
+    Change, Grow, Held, Listed, Look, Losses, Lost, New, Privileges, Rename, Room, SetAttributes,
+    Volume, WriteAt, writable,
 };

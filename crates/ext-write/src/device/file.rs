@@ -109,12 +109,17 @@ impl WriteDevice for WritableFile {
             return Ok(());
         }
         let now = self.file.metadata()?;
-        let gone = match now.nlink() {
-            0 => "the image file was removed or replaced: what is in the mount is lost when the mount ends".into(),
-            _ if now.len() < self.length => format!("the image file was cut to {} bytes", now.len()),
-            _ => return Ok(()),
-        };
-        Err(io::Error::other(gone))
+        if now.nlink() == 0 {
+            let gone = "the image file was removed or replaced: what is in the mount is lost when the mount ends";
+            return Err(io::Error::new(io::ErrorKind::NotFound, gone));
+        }
+        if now.len() < self.length {
+            let end = now.len();
+            let cut =
+                format!("the image file was cut to {end} bytes: what was behind them is lost");
+            return Err(io::Error::other(cut));
+        }
+        Ok(())
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {

@@ -41,7 +41,7 @@ pub trait WriteDevice: Device {
     /// every few seconds; after an error nothing is written any more.
     ///
     /// # Errors
-    /// What became of the medium.
+    /// What became of the medium; [`io::ErrorKind::NotFound`] if nobody finds any of it any more.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }

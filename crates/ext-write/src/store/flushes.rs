@@ -21,7 +21,7 @@
 //! no lock and no device, so that a test runs every interleaving of its steps. Weakness: a flush that hangs holds up all.
 
 use crate::device::WriteDevice;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, words};
 use crate::lock_order::EXT_FLUSHES;
 use std::sync::Arc;
 use uvfs_concurrent::lock::{Condvar, Mutex};
@@ -98,7 +98,9 @@ impl Flushes {
 
     /// One flush; why it failed, if it did. What was flushed to a file that nobody can find is not stable.
     fn flush(&self) -> std::result::Result<(), Arc<str>> {
-        self.device.flush().map_err(|error| Arc::from(format!("a flush failed: {error}")))?;
+        self.device
+            .flush()
+            .map_err(|error| Arc::from(format!("a flush failed: {}", words(&error))))?;
         self.device.check().map_err(|error| Arc::from(error.to_string()))
     }
 

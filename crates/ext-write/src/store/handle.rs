@@ -1,7 +1,7 @@
 //! One operation's part of the running transaction.
 
 use super::{Role, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -168,7 +168,8 @@ impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.changed && std::thread::panicking() {
             // Half an operation: S1.
-            self.store.end_writing("an operation panicked halfway, which is a fault of uvfs");
+            let why = "an operation panicked halfway, which is a fault of uvfs";
+            self.store.end_writing(Error::Ended(why.into()));
         }
         if !self.is_closing {
             OPEN.set(false);

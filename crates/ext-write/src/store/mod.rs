@@ -21,7 +21,8 @@
 //!     A buffer is referenced by its transaction until its contents are in `newer`.
 //! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too.
 //! S6. After a failed write of a commit or checkpoint, and after any failed flush (`flushes`, F3), nothing is written any
-//!     more ([`Error::Ended`]): it is not known what is stable.
+//!     more ([`Error::Ended`]): it is not known what is stable. The blocks of a failed commit go back to the running list,
+//!     which therefore has every block that no commit brought ([`Store::uncommitted`]), and keeps it in memory for readers.
 //!
 //! A thread has at most one handle, takes its inodes' locks before it, and groups' and buffers' under it. One thread commits at
 //! a time; others that want the same transaction stable wait for it, and one commit serves all.
@@ -32,6 +33,7 @@
 //! places before the log is full: both are memory. Weakness: all handles go through one lock for some instructions.
 
 mod buffers;
+mod counted;
 mod flushes;
 mod handle;
 mod log;
@@ -44,6 +46,7 @@ use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::{EXT_JOURNAL, EXT_LOG, EXT_NEWER, EXT_TRANSACTION};
 use buffers::{Buffer, Buffers, Contents};
+use counted::Counted;
 use flushes::Flushes;
 pub(crate) use flushes::Ticket;
 use log::Log;
@@ -51,7 +54,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Block, Blocks};
@@ -104,6 +107,21 @@ pub struct Counts {
     pub commit_ns_max: u64,
     /// Commits that waited for a checkpoint, because the log was full.
     pub log_waits: u64,
+    /// Writes and flushes that the device failed.
+    pub device_errors: u64,
+    /// Handles that were refused because writing had ended.
+    pub refused: u64,
+}
+
+/// The end of writing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// What failed.
+    pub cause: Arc<str>,
+    /// The same, with what is true of the image since.
+    pub why: Arc<str>,
+    /// When it was.
+    pub since: SystemTime,
 }
 
 /// How the journal is now.
@@ -149,23 +167,12 @@ struct State {
     closed: bool,
     /// A thread commits or brings blocks to their places.
     busy: bool,
-    failed: Option<Arc<str>>,
+    failed: Option<Ended>,
     /// Handles are not begun any more; what was begun is committed.
     shut: Option<Arc<str>>,
     /// Blocks of the log in use.
     log_used: usize,
     counts: Counts,
-}
-
-impl State {
-    /// Ends writing because of `error`, unless it has ended already; the error that callers are told from now on.
-    fn ended_by(&mut self, error: Error) -> Error {
-        let why = self.failed.get_or_insert_with(|| match error {
-            Error::Ended(why) => why,
-            error => error.to_string().into(),
-        });
-        Error::Ended(why.clone())
-    }
 }
 
 /// A block as a commit froze it.
@@ -179,6 +186,7 @@ struct Frozen {
 #[derive(Debug)]
 pub struct Store {
     device: Arc<dyn WriteDevice>,
+    counted: Arc<Counted>,
     flushes: Flushes,
     block_size: usize,
     buffers: Buffers,
@@ -206,6 +214,8 @@ const CAPACITY_SHARE: usize = 4;
 const WAITING_SHARE: usize = 2;
 /// Bytes of a block in memory beside its contents: a buffer, its place in a table, and what the allocator adds.
 const BLOCK_OVERHEAD: u64 = 160;
+/// What is true after the end of writing, unless the device itself is gone.
+const KEPT: &str = "; what was committed before is safe: mount the image again";
 /// Blocks that go to the device in one call.
 const BATCH: usize = 512;
 
@@ -225,6 +235,8 @@ impl Store {
             None => (1, CAPACITY_UNLOGGED),
         };
         let capacity = capacity.min((buffers / CAPACITY_SHARE).max(CAPACITY_FEW));
+        let counted = Arc::new(Counted::new(device));
+        let device: Arc<dyn WriteDevice> = counted.clone();
         let state = State {
             running: sequence,
             stable: sequence.wrapping_sub(1),
@@ -243,6 +255,7 @@ impl Store {
             log: log.map(|place| Mutex::new(&EXT_LOG, Log::new(place))),
             flushes: Flushes::new(device.clone()),
             device,
+            counted,
             block_size: block_size as usize,
             buffers: Buffers::new(buffers),
             newer: Mutex::new(&EXT_NEWER, BTreeMap::new()),
@@ -267,7 +280,8 @@ impl Store {
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        self.state.lock().counts
+        let counts = self.state.lock().counts;
+        Counts { device_errors: self.counted.errors(), ..counts }
     }
 
     /// How the journal is now.
@@ -310,7 +324,7 @@ impl Store {
     }
 
     /// Why writing has ended, if it has.
-    pub fn failure(&self) -> Option<Arc<str>> {
+    pub fn failure(&self) -> Option<Ended> {
         self.state.lock().failed.clone()
     }
 
@@ -324,11 +338,7 @@ impl Store {
     /// # Errors
     /// [`Error::Ended`]: a failed flush ends writing, also one that another thread asked for.
     pub(crate) fn flush_behind(&self, ticket: Ticket) -> Result<()> {
-        let flushed = self.flushes.wait(ticket);
-        if let Err(Error::Ended(why)) = &flushed {
-            self.end_writing(why);
-        }
-        flushed
+        self.flushes.wait(ticket).map_err(|error| self.end_writing(error))
     }
 
     /// Returns when what was written to the device before the call survives a crash.
@@ -339,11 +349,28 @@ impl Store {
         self.flush_behind(self.ticket())
     }
 
-    /// Ends writing: nothing that is not committed now will be.
-    pub fn end_writing(&self, why: &str) {
+    /// Ends writing because of `error`, unless it has ended already: nothing that is not committed now will be. Gives the error
+    /// that callers are told from now on, and logs it once.
+    pub fn end_writing(&self, error: Error) -> Error {
+        // A device that is gone is the cause of whatever it failed.
+        let (cause, kept): (Arc<str>, _) = match (self.device.check(), error) {
+            (Err(gone), _) => (gone.to_string().into(), ""),
+            (Ok(()), Error::Ended(why)) => (why, KEPT),
+            (Ok(()), error) => (error.to_string().into(), KEPT),
+        };
         let mut state = self.state.lock();
-        state.failed.get_or_insert_with(|| why.into());
+        let is_first = state.failed.is_none();
+        let ended = state.failed.get_or_insert_with(|| {
+            let why = format!("{cause}{kept}").into();
+            Ended { cause, why, since: SystemTime::now() }
+        });
+        let error = Error::Ended(ended.why.clone());
         self.changed.notify_all();
+        drop(state);
+        if is_first {
+            ::log::error!("image: {error}");
+        }
+        error
     }
 
     /// Ends writing if what is written can be found no more.
@@ -351,10 +378,15 @@ impl Store {
     /// # Errors
     /// [`Error::Ended`].
     pub fn check(&self) -> Result<()> {
-        self.device.check().map_err(|error| {
-            let why = Arc::from(error.to_string());
-            self.state.lock().ended_by(Error::Ended(why))
-        })
+        self.device.check().map_err(|error| self.end_writing(error.into()))
+    }
+
+    /// The blocks that were changed and that no commit brought, in order. After the end of writing these are all changes that
+    /// the image lacks.
+    pub fn uncommitted(&self) -> Vec<u64> {
+        let mut blocks: Vec<u64> = self.running.lock().blocks.keys().copied().collect();
+        blocks.sort_unstable();
+        blocks
     }
 
     /// The number of the running transaction: what a handle does now is stable when that is.
@@ -424,8 +456,10 @@ impl Store {
         let mut waited: Option<Instant> = None;
         let mut state = self.state.lock();
         loop {
-            if let Some(why) = &state.failed {
-                return Err(Error::Ended(why.clone()));
+            if let Some(Ended { why, .. }) = &state.failed {
+                let error = Error::Ended(why.clone());
+                state.counts.refused += 1;
+                return Err(error);
             }
             if let Some(why) = &state.shut {
                 return Err(Error::Ended(why.clone()));
@@ -472,7 +506,7 @@ impl Store {
         let mut waited = false;
         let mut state = self.state.lock();
         loop {
-            if let Some(why) = &state.failed {
+            if let Some(Ended { why, .. }) = &state.failed {
                 return Err(Error::Ended(why.clone()));
             }
             if number.wrapping_sub(state.stable) as i32 <= 0 {
@@ -490,7 +524,7 @@ impl Store {
         while state.handles > 0 {
             self.changed.wait(&mut state);
         }
-        if let Some(why) = state.failed.clone() {
+        if let Some(Ended { why, .. }) = state.failed.clone() {
             // An operation failed halfway meanwhile.
             (state.busy, state.closed) = (false, false);
             self.changed.notify_all();
@@ -503,7 +537,7 @@ impl Store {
         let closed = owner.closing(&mut closing);
         drop(closing);
         let running = std::mem::take(&mut *self.running.lock());
-        let frozen: Vec<Frozen> = running.blocks.into_values().map(Frozen::of).collect();
+        let mut frozen: Vec<Frozen> = running.blocks.into_values().map(Frozen::of).collect();
         let mut state = self.state.lock();
         state.running = transaction.wrapping_add(1);
         state.added = 0;
@@ -511,10 +545,18 @@ impl Store {
         state.counts.committed_blocks += frozen.len() as u64;
         self.changed.notify_all();
         drop(state);
-        let written = closed.and_then(|()| self.write(transaction, frozen, &running.revoked));
-        if written.is_ok() {
-            owner.committed(running.freed);
-        }
+        let written = closed.and_then(|()| self.write(transaction, &mut frozen, &running.revoked));
+        let written = match written {
+            Ok(()) => {
+                owner.committed(running.freed);
+                Ok(())
+            }
+            Err(error) => {
+                self.take_back(frozen);
+                // Before the next commit may begin.
+                Err(self.end_writing(error))
+            }
+        };
         let mut state = self.state.lock();
         state.busy = false;
         if written.is_ok() {
@@ -524,9 +566,16 @@ impl Store {
             state.counts.commit_ns += took;
             state.counts.commit_ns_max = state.counts.commit_ns_max.max(took);
         }
-        let written = written.map_err(|error| state.ended_by(error));
         self.changed.notify_all();
         written
+    }
+
+    /// Puts the blocks of a failed commit back into the running list (S6).
+    fn take_back(&self, frozen: Vec<Frozen>) {
+        let mut running = self.running.lock();
+        for Frozen { buffer, role, .. } in frozen {
+            running.blocks.entry(buffer.block).or_insert((buffer, role));
+        }
     }
 
     /// Brings everything to its place if more than half of the log is in use.
@@ -548,16 +597,15 @@ impl Store {
         while state.busy {
             self.changed.wait(&mut state);
         }
-        if let Some(why) = &state.failed {
+        if let Some(Ended { why, .. }) = &state.failed {
             return Err(Error::Ended(why.clone()));
         }
         state.busy = true;
         let next = state.stable.wrapping_add(1);
         drop(state);
         let done = self.bring_home(&mut log.lock(), next);
-        let mut state = self.state.lock();
-        state.busy = false;
-        let done = done.map_err(|error| state.ended_by(error));
+        let done = done.map_err(|error| self.end_writing(error));
+        self.state.lock().busy = false;
         self.changed.notify_all();
         done
     }
@@ -568,7 +616,7 @@ impl Store {
     /// Those of the device; [`Error::Ended`].
     pub fn close_log(&self) -> Result<()> {
         let state = self.state.lock();
-        if let Some(why) = &state.failed {
+        if let Some(Ended { why, .. }) = &state.failed {
             return Err(Error::Ended(why.clone()));
         }
         let next = state.running;
@@ -581,7 +629,7 @@ impl Store {
     }
 
     /// Writes a transaction: to the log, or where there is none to the blocks' places.
-    fn write(&self, number: u32, frozen: Vec<Frozen>, revoked: &BTreeSet<u64>) -> Result<()> {
+    fn write(&self, number: u32, frozen: &mut [Frozen], revoked: &BTreeSet<u64>) -> Result<()> {
         let Some(log) = &self.log else { return self.write_in_place(frozen) };
         let mut log = log.lock();
         let mut sorted: Vec<_> = frozen.iter().map(|one| (one.buffer.block, &one.bytes)).collect();
@@ -602,7 +650,7 @@ impl Store {
             newer.remove(block);
         }
         for one in frozen {
-            newer.insert(one.buffer.block, one.bytes);
+            newer.insert(one.buffer.block, one.bytes.clone());
         }
         // ORDERING: Relaxed; a size for budgets, set under the lock.
         self.waiting.store(newer.len() as u64, Relaxed);
@@ -632,7 +680,7 @@ impl Store {
         Ok(())
     }
 
-    fn write_in_place(&self, mut frozen: Vec<Frozen>) -> Result<()> {
+    fn write_in_place(&self, frozen: &mut [Frozen]) -> Result<()> {
         frozen.sort_unstable_by_key(|one| (one.role, one.buffer.block));
         // The data that the inodes will name.
         self.flush()?;

@@ -22,6 +22,7 @@ mod data;
 mod flags;
 mod groups;
 mod held;
+mod lost;
 mod names;
 mod operations;
 mod orphans;
@@ -35,6 +36,7 @@ pub use change::{Change, Look, Privileges};
 pub use data::{Grow, WriteAt};
 pub use groups::Room;
 pub use held::{Held, Listed};
+pub use lost::{Losses, Lost};
 pub use operations::{New, Rename, SetAttributes};
 
 use crate::device::WriteDevice;
@@ -42,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::{EXT_INODE, EXT_INODES, EXT_RENAMES};
 use crate::recovery::{log_place, recover};
-use crate::store::{Counts, Handle, LogPlace, Newest, Now, Owner, Role, Store};
+use crate::store::{Counts, Ended, Handle, LogPlace, Newest, Now, Owner, Role, Store};
 use groups::Groups;
 use orphans::Orphans;
 use std::collections::HashMap;
@@ -245,7 +247,7 @@ impl Volume {
     }
 
     /// Why writing has ended, if it has.
-    pub fn failure(&self) -> Option<Arc<str>> {
+    pub fn failure(&self) -> Option<Ended> {
         self.store.failure()
     }
 
@@ -511,8 +513,7 @@ impl Volume {
         } else if let Err(error) = op.undo() {
             // V3: a half of it is in the transaction, and cannot be taken out.
             let why = format!("an operation could not be taken back: {error}");
-            self.store.end_writing(&why);
-            return Err(Error::Ended(why.into()));
+            return Err(self.store.end_writing(Error::Ended(why.into())));
         }
         Ok((done, lacks_blocks))
     }

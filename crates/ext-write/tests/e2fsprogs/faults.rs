@@ -2,10 +2,11 @@
 
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::new;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use uvfs_ext::{Kind, ROOT};
 use uvfs_ext_write::device::testing::{Faults, Faulty, Random};
-use uvfs_ext_write::{Error, Volume, WritableMemory};
+use uvfs_ext_write::{Error, Losses, Volume, WritableMemory};
 
 /// Makes, writes, renames and removes until something fails; the files that were made stable, with what was written.
 fn work(volume: &Volume) -> (Vec<(String, u8)>, Error) {
@@ -33,6 +34,30 @@ fn work(volume: &Volume) -> (Vec<(String, u8)>, Error) {
     panic!("the plan failed nothing");
 }
 
+/// What `volume` says that the image lacks is what the `next` mount does not find. How many bytes that is.
+fn check_losses(losses: &Losses, volume: &Volume, next: &Volume) -> u64 {
+    let Losses::Some(lost) = losses else { panic!("the image is there") };
+    let mut numbers = Vec::new();
+    let all = volume.list(ROOT, 0, &mut |entry| {
+        numbers.extend((entry.kind == Some(Kind::Regular)).then_some(entry.inode));
+        ControlFlow::Continue(())
+    });
+    all.unwrap();
+    for number in numbers {
+        let contents = |of: &Volume| {
+            let inode = of.inode(number).ok()?;
+            let mut read = vec![0; inode.size() as usize];
+            of.read(number, 0, &mut read).unwrap();
+            Some((inode.generation(), read))
+        };
+        let (now, then) = (contents(volume).unwrap(), contents(next));
+        let told = lost.iter().find(|lost| lost.inode.number == number);
+        let missing = if then.is_some_and(|then| then == now) { 0 } else { now.1.len() as u64 };
+        assert_eq!(told.map_or(0, |told| told.bytes), missing, "inode {number}");
+    }
+    lost.iter().map(|lost| lost.bytes).sum()
+}
+
 #[test]
 fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
     if !tools() {
@@ -42,6 +67,7 @@ fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
     let image = workshop.image(&["-t", "ext4", "-b", "1024", "-J", "size=1"], "4M", None);
     let writes = (0..30).map(|at| Faults { writes: Some(at * 5 / 2), ..Faults::default() });
     let flushes = (0..12).map(|at| Faults { flushes: Some(at), ..Faults::default() });
+    let mut bytes_lost = 0;
     for (number, plan) in writes.chain(flushes).enumerate() {
         let device = Arc::new(Faulty::new(WritableMemory::new(image.clone())));
         let volume = Volume::open(device.clone()).unwrap();
@@ -62,8 +88,11 @@ fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
         let again = volume.create(ROOT, b"again", &new(Kind::Regular));
         assert_eq!(matches!(again, Err(Error::Ended(_))), ended, "{plan:?}: {again:?}");
         assert_eq!(matches!(volume.close(), Err(Error::Ended(_))), ended);
+        let lost = ended.then(|| volume.losses().unwrap());
         let device = Arc::new(WritableMemory::new(device.device().bytes()));
-        Volume::open(device.clone()).unwrap().close().unwrap();
+        let next = Volume::open(device.clone()).unwrap();
+        bytes_lost += lost.map_or(0, |lost| check_losses(&lost, &volume, &next));
+        next.close().unwrap();
         if number % 4 == 0 {
             let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
             assert_eq!(status, 0, "{plan:?}: {told}");
@@ -73,6 +102,7 @@ fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
             assert_eq!(whole(&image, &at(&image, name)), [*fill; 3000], "{plan:?}");
         }
     }
+    assert!(bytes_lost > 0);
 }
 
 /// A flush that failed for one caller was forgotten: the kernel reports a lost page once, so the flush of the next commit

@@ -30,7 +30,6 @@ impl Commits {
         let state = Arc::new(State { ended, changed: Condvar::default() });
         let ours = state.clone();
         let run = move || {
-            let mut told = false;
             loop {
                 let mut ended = ours.ended.lock();
                 if !*ended {
@@ -40,11 +39,8 @@ impl Commits {
                     return;
                 }
                 drop(ended);
-                if let Err(error) = volume.commit_now_and_then()
-                    && !std::mem::replace(&mut told, true)
-                {
-                    log::error!("image: {error}");
-                }
+                // A failure ends writing, and the volume has logged it.
+                let _ = volume.commit_now_and_then();
             }
         };
         std::thread::Builder::new().name("uvfs-commit".into()).spawn(run)?;
