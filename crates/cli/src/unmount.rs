@@ -212,7 +212,12 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
         })
         .collect();
     let (files, bytes) = (verdict.files, show_bytes(verdict.bytes));
-    let of = if files == 1 { "of 1 file".into() } else { format!("of {files} files") };
+    let is_all = verdict.lost.first().is_some_and(|first| first.is_root());
+    let of = match files {
+        _ if is_all => "of all files".into(),
+        1 => "of 1 file".into(),
+        _ => format!("of {files} files"),
+    };
     let (place, source) = (shown_name(mountpoint), &verdict.source);
     if verdict.served_on {
         let source = shown(source);
@@ -221,10 +226,12 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
         ));
         return lines;
     }
-    lines.push(format!(
-        "{place}: ended, but {bytes} {of} did not reach {source} and are lost",
-        source = shown(source)
-    ));
+    let source = shown(source);
+    lines.push(match verdict.bytes {
+        0 => format!("{place}: ended, but the last changes {of} may not be in {source}"),
+        _ if is_all => format!("{place}: ended, and {bytes} {of} are lost with {source}"),
+        _ => format!("{place}: ended, but {bytes} {of} did not reach {source} and are lost"),
+    });
     lines
 }
 

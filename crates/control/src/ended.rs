@@ -10,7 +10,7 @@
 
 use super::cleaned::Raw;
 use serde::{Deserialize, Serialize};
-use uvfs_vfs::Unwritten;
+use uvfs_vfs::{Error, Unwritten};
 
 /// Most bytes of the files named in a verdict; its other parts are far smaller than the rest of a reply.
 const LOST_BYTES_MAX: usize = super::protocol::REPLY_BYTES_MAX as usize - (128 << 10);
@@ -70,6 +70,13 @@ pub struct Lost {
     pub cause: String,
 }
 
+impl Lost {
+    /// Whether it is the whole source.
+    pub fn is_root(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.0.is_empty())
+    }
+}
+
 impl Verdict {
     /// Of `files`, which `source` does not have.
     pub fn new(files: Vec<Unwritten>, source: &str) -> Self {
@@ -96,7 +103,12 @@ impl Verdict {
 
 impl From<Unwritten> for Lost {
     fn from(file: Unwritten) -> Self {
-        let cause = file.error.map(|error| crate::cause(&error.into())).unwrap_or_default();
+        let cause = match file.error {
+            // In the store's own words, if it has some.
+            Some(Error::Io(error)) => crate::cause(&error),
+            Some(error) => crate::cause(&error.into()),
+            None => String::new(),
+        };
         Self { path: file.path.map(Raw), inode: file.number, bytes: file.bytes, cause }
     }
 }

@@ -17,7 +17,7 @@ pub enum Error {
     /// The format: the image contradicts itself, or uses what is not written.
     Format(uvfs_ext::Error),
     /// Writing has ended, because the device failed in a way after which the image could only be made worse. The text names the
-    /// cause, and says what became of what was committed before. Reading goes on.
+    /// cause, and says whether committed data is safe. Reads continue.
     Ended(Arc<str>),
     /// The image may be read, and not written, for this reason.
     NotWritable(String),
@@ -74,7 +74,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What an error of the system says, without its number.
+/// The text of an error of the system, without its number.
 pub(crate) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error ").next().unwrap_or_default().to_owned()

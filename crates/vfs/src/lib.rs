@@ -50,10 +50,10 @@ pub use api::{Directory, DirectoryEntry, File, OpenOptions, ResolveMode};
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Totals};
 pub use backend::{
     AllocateMode, Authority, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation,
-    Data, Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Listings, Names,
-    NewKind, NewNode, OpenFiles, OpenMode, Opens, PageCaching, ReadRun, RenameMode, Reservation,
-    SeekTarget, SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun, Writes, XattrMode,
-    Xattrs,
+    Data, Ended, Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Listings,
+    Loss, Losses, Names, NewKind, NewNode, OpenFiles, OpenMode, Opens, PageCaching, ReadRun,
+    RenameMode, Reservation, SeekTarget, SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun,
+    Writes, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupList, GroupReader, Groups, SetIds};

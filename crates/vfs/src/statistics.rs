@@ -1,5 +1,6 @@
 //! Contents and counters of the caches.
 
+use crate::backend::Ended;
 use crate::latency::Latency;
 use crate::walk::Reason;
 use serde::{Serialize, Serializer};
@@ -214,6 +215,9 @@ pub struct Statistics {
     /// Durations of the store's calls, by kind of call. Not measured for a store that never waits.
     #[serde(serialize_with = "as_object")]
     pub store_latency: Vec<(&'static str, Latency)>,
+    /// The failure after which the store takes no changes any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_ended: Option<Ended>,
     /// Calls of the store in progress now.
     pub store_under_way: u64,
 }

@@ -13,7 +13,7 @@
 //! store. Weakness: for a file with several names one is reported.
 
 use crate::attributes::{Attributes, FileKind};
-use crate::backend::{Cookie, Entry, FileRef, InodeId, Listing};
+use crate::backend::{Cookie, Entry, FileRef, InodeId, Listing, Loss, Losses};
 use crate::error::Error;
 use crate::inode::{NOWHERE, Node};
 use crate::name::Name;
@@ -21,6 +21,7 @@ use crate::page::FilePages;
 use crate::vfs::{Core, Vfs};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ use std::sync::Arc;
 const BUCKETS: usize = 64;
 /// Entries requested from the store at once, for a directory.
 const BATCH: usize = 1024;
+/// Lost objects for whose names the store is asked: each name may cost a listing of its directory.
+const ASKED_MAX: usize = 1000;
 /// Most nested directories; a path is not longer.
 const DEPTH_MAX: usize = 4096;
 
@@ -135,6 +138,26 @@ impl Core {
             }
         };
         files.iter().map(tell).collect()
+    }
+
+    /// The changes that the store took and lost, after its end has failed with `error`.
+    pub(crate) fn lost_by_store(&self, error: Error) -> Vec<Unwritten> {
+        let losses = catch_unwind(AssertUnwindSafe(|| self.backend().losses())).unwrap_or_default();
+        let Some(Losses { cause, objects }) = losses.filter(|losses| !losses.objects.is_empty())
+        else {
+            return vec![Unwritten::of_all(error)];
+        };
+        let names = if objects.len() > ASKED_MAX { Names::Cached } else { Names::Stored };
+        let wanted = objects.iter().map(|object| object.inode).collect();
+        let mut places = Places::of(self, wanted, names);
+        let tell = |&Loss { inode, number, bytes }: &Loss| {
+            let path = self.inodes.peek(inode).and_then(|node| places.path(&node));
+            let error = Some(Error::Io(io::Error::other(cause.clone())));
+            Unwritten { path, number, bytes, error }
+        };
+        let mut told: Vec<_> = objects.iter().map(tell).collect();
+        told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
+        told
     }
 
     /// The place of one file, for a warning: asks the store nothing.

@@ -273,6 +273,7 @@ impl Vfs {
             stale: counters.stale.total(),
             news: counters.news.total(),
             backend: core.backend.counters(),
+            store_ended: core.backend.ended(),
             store_latency: core.store_times.latencies(),
             store_under_way: core.store_times.under_way(),
         }

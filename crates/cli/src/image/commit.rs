@@ -22,7 +22,5 @@ pub(super) fn run(mountpoint: &Path) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let (place, cause) = (mount.mountpoint.display(), reply.error.unwrap_or_default());
-    Err(Failure::refused(format!(
-        "{place}: {cause}; what the daemon logged says more, and what was committed before is safe"
-    )))
+    Err(Failure::refused(format!("{place}: {cause}")))
 }

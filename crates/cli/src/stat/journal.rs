@@ -4,6 +4,7 @@
 //! From the counters of the store in a mount's report to a table; two reports make what happened between them.
 
 use super::layout::row;
+use super::summary;
 use crate::Failure;
 use crate::units::show_count;
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ const LEVELS: [&str; 7] = [
 pub(super) struct Seen {
     counters: Vec<(String, u64)>,
     during: Option<Duration>,
+    /// The time and cause of the end of writing.
+    ended: Option<String>,
 }
 
 /// What `report` says: since the mount, or during `interval` from now.
@@ -32,17 +35,21 @@ pub(super) fn watch(
     interval: Option<Duration>,
     report: impl Fn() -> Result<Value, Failure>,
 ) -> Result<Seen, Failure> {
-    let (first, since) = (counters(&report()?)?, Instant::now());
-    let Some(interval) = interval else { return Ok(Seen { counters: first, during: None }) };
+    let (report_first, since) = (report()?, Instant::now());
+    let (first, ended) = (counters(&report_first)?, summary::ended(&report_first));
+    let Some(interval) = interval else {
+        return Ok(Seen { counters: first, during: None, ended });
+    };
     thread::sleep(interval);
-    let last = counters(&report()?)?;
+    let report_last = report()?;
+    let (last, ended) = (counters(&report_last)?, summary::ended(&report_last));
     let during = Some(since.elapsed());
     let grown = last.into_iter().zip(first).map(|((name, now), (_, before))| {
         let is_level = LEVELS.contains(&&*name) || name.ends_with("_max");
         let value = if is_level { now } else { now.saturating_sub(before) };
         (name, value)
     });
-    Ok(Seen { counters: grown.collect(), during })
+    Ok(Seen { counters: grown.collect(), during, ended })
 }
 
 fn counters(report: &Value) -> Result<Vec<(String, u64)>, Failure> {
@@ -133,12 +140,8 @@ impl Seen {
         for (label, value) in rows {
             row(&mut text, label, &value);
         }
-        if self.of("ended") > 0 {
-            row(
-                &mut text,
-                "ended",
-                "the device failed: nothing is written any more; the log says more",
-            );
+        if let Some(ended) = &self.ended {
+            row(&mut text, "writing", ended);
         }
         text
     }

@@ -9,20 +9,21 @@
 //! is left out. Weakness: ratios are of all the time since the mount; a program takes differences of `--json`.
 
 use super::layout::{amount, head, line, marks_of, row, unit_of};
-use crate::units::{show_bytes, show_count};
+use crate::units::{show_bytes, show_count, show_time};
 use serde_json::Value;
 
 /// Marked directories that are shown; `uvfs policy MOUNTPOINT` lists them all.
 const MARKS_MAX: usize = 8;
 
 /// What went wrong, in the counters' words: where it is counted, and what is said of it.
-const TROUBLES: [(&str, &str); 6] = [
+const TROUBLES: [(&str, &str); 7] = [
     ("/frontend/refused", "requests refused, too many of one user waited"),
     ("/frontend/panics", "requests failed by a bug of uvfs"),
     ("/frontend/notices_failed", "notices that the kernel refused"),
     ("/frontend/forgotten_too_often", "inodes forgotten too often by a bug"),
     ("/core/backend/descriptor_shortages", "times without a free descriptor"),
     ("/core/backend/watches_refused", "directories that could not be watched"),
+    ("/core/backend/refused_after_end", "changes refused, because writing has ended"),
 ];
 
 /// The report for people, in short.
@@ -39,6 +40,7 @@ pub(super) fn render(report: &Value) -> String {
         ("dirty bytes", dirty(report)),
         ("write errors", write_errors(report)),
         ("other errors", troubles(report)),
+        ("writing", ended(report)),
     ];
     for (label, value) in rows {
         if let Some(value) = value {
@@ -116,7 +118,16 @@ fn dirty(report: &Value) -> Option<String> {
 }
 
 fn write_errors(report: &Value) -> Option<String> {
-    number(report, "/core/pages/write_errors").map(show_count)
+    let pages = number(report, "/core/pages/write_errors")?;
+    let device = number(report, "/core/backend/device_errors").unwrap_or(0);
+    Some(show_count(pages.saturating_add(device)))
+}
+
+/// The time and cause of the failure after which the store takes no changes any more.
+pub(super) fn ended(report: &Value) -> Option<String> {
+    let ended = report.pointer("/core/store_ended")?;
+    let (since, why) = (show_time(ended["since"].as_u64()?), ended["why"].as_str()?);
+    Some(format!("has ended at {since}: {why}"))
 }
 
 fn troubles(report: &Value) -> Option<String> {
@@ -194,6 +205,22 @@ mod tests {
   more                 --all, --locks, --json
 ";
         assert_eq!(render(&report()), expected, "\n{}", render(&report()));
+    }
+
+    /// After writing to an image had ended, the report said that there were no errors.
+    #[test]
+    fn the_end_of_writing_is_said_with_its_cause() {
+        let mut report = report();
+        report["core"]["backend"] = json!({"device_errors": 2, "refused_after_end": 7});
+        report["core"]["store_ended"] = json!({"why": "the device: no room", "since": 60});
+        let text = render(&report);
+        for line in [
+            "  write errors         47\n",
+            "; 7 changes refused, because writing has ended\n",
+            "  writing              has ended at 1970-01-01 00:01:00 UTC: the device: no room\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
     }
 
     #[test]

@@ -110,13 +110,12 @@ impl WriteDevice for WritableFile {
         }
         let now = self.file.metadata()?;
         if now.nlink() == 0 {
-            let gone = "the image file was removed or replaced: what is in the mount is lost when the mount ends";
+            let gone = "the image file was removed or replaced: the contents of the mount are lost when the mount ends";
             return Err(io::Error::new(io::ErrorKind::NotFound, gone));
         }
         if now.len() < self.length {
             let end = now.len();
-            let cut =
-                format!("the image file was cut to {end} bytes: what was behind them is lost");
+            let cut = format!("the image file was cut to {end} bytes: the data after that is lost");
             return Err(io::Error::other(cut));
         }
         Ok(())

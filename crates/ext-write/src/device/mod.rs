@@ -41,7 +41,7 @@ pub trait WriteDevice: Device {
     /// every few seconds; after an error nothing is written any more.
     ///
     /// # Errors
-    /// What became of the medium; [`io::ErrorKind::NotFound`] if nobody finds any of it any more.
+    /// What became of the medium; [`io::ErrorKind::NotFound`] if no program can find any of it.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }

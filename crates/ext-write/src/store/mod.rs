@@ -116,9 +116,9 @@ pub struct Counts {
 /// The end of writing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// What failed.
+    /// The failure.
     pub cause: Arc<str>,
-    /// The same, with what is true of the image since.
+    /// The same, with its consequence for the image.
     pub why: Arc<str>,
     /// When it was.
     pub since: SystemTime,
@@ -214,8 +214,8 @@ const CAPACITY_SHARE: usize = 4;
 const WAITING_SHARE: usize = 2;
 /// Bytes of a block in memory beside its contents: a buffer, its place in a table, and what the allocator adds.
 const BLOCK_OVERHEAD: u64 = 160;
-/// What is true after the end of writing, unless the device itself is gone.
-const KEPT: &str = "; what was committed before is safe: mount the image again";
+/// Said after the cause, unless the device itself is gone.
+const KEPT: &str = "; committed data is safe: mount the image again";
 /// Blocks that go to the device in one call.
 const BATCH: usize = 512;
 
@@ -349,8 +349,8 @@ impl Store {
         self.flush_behind(self.ticket())
     }
 
-    /// Ends writing because of `error`, unless it has ended already: nothing that is not committed now will be. Gives the error
-    /// that callers are told from now on, and logs it once.
+    /// Ends writing because of `error`, unless it has ended already: no further transaction commits. Returns the error that
+    /// callers get from now on, and logs it once.
     pub fn end_writing(&self, error: Error) -> Error {
         // A device that is gone is the cause of whatever it failed.
         let (cause, kept): (Arc<str>, _) = match (self.device.check(), error) {
@@ -373,7 +373,7 @@ impl Store {
         error
     }
 
-    /// Ends writing if what is written can be found no more.
+    /// Ends writing if the device is gone.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -381,8 +381,7 @@ impl Store {
         self.device.check().map_err(|error| self.end_writing(error.into()))
     }
 
-    /// The blocks that were changed and that no commit brought, in order. After the end of writing these are all changes that
-    /// the image lacks.
+    /// The changed blocks that no commit brought, in order. After the end of writing these are all changes that the image lacks.
     pub fn uncommitted(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.running.lock().blocks.keys().copied().collect();
         blocks.sort_unstable();

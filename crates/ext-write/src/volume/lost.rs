@@ -1,4 +1,4 @@
-//! What the image lacks after writing has ended, file by file.
+//! The changes that the image lacks after writing has ended, file by file.
 //!
 //! # Boundary
 //! Compares inodes and maps with those that the next mount of the image will find. Knows no paths, and decides nothing.
@@ -26,17 +26,17 @@ pub struct Lost {
     pub bytes: u64,
 }
 
-/// What the image lacks.
+/// The changes that the image lacks.
 #[derive(Debug, Clone)]
 pub enum Losses {
     /// These inodes, and removals.
     Some(Vec<Lost>),
-    /// Everything: nobody finds the image any more. So many bytes were in use.
+    /// Everything, because no program can find the image. The bytes that were in use.
     All(u64),
 }
 
 impl Volume {
-    /// What the image lacks after the end of writing ([`Volume::failure`]).
+    /// The changes that the image lacks after the end of writing ([`Volume::failure`]).
     ///
     /// # Errors
     /// Those of reading the image again.

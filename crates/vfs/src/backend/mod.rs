@@ -324,6 +324,17 @@ pub trait Backend: Send + Sync + 'static {
         self.sync_fs()
     }
 
+    /// The failure after which the store takes no changes any more.
+    fn ended(&self) -> Option<Ended> {
+        None
+    }
+
+    /// The changes that the store took and lost. Called after [`Backend::end`] has failed, and may take as long. `None` if the
+    /// store does not know.
+    fn losses(&self) -> Option<Losses> {
+        None
+    }
+
     /// Totals of the store.
     fn totals(&self) -> Result<Totals> {
         Ok(Totals {

@@ -14,10 +14,10 @@
 //! indirect jump for each call, which was not measured. A system call takes a microsecond or more.
 
 use super::{
-    AllocateMode, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
-    Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewNode, OpenFiles, OpenMode,
-    ReadRun, RenameMode, Reservation, SeekTarget, SyncMode, Waits, Watch, WholeContent, WriteRun,
-    XattrMode, Xattrs,
+    AllocateMode, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Ended,
+    Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Losses, Names, NewNode, OpenFiles,
+    OpenMode, ReadRun, RenameMode, Reservation, SeekTarget, SyncMode, Waits, Watch, WholeContent,
+    WriteRun, XattrMode, Xattrs,
 };
 use crate::attributes::{Attributes, SetAttributes, Totals};
 use crate::caller::Caller;
@@ -229,6 +229,14 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn end(&self) -> Result<()> {
         self.time(Call::sync, || self.inner.end())
+    }
+
+    fn ended(&self) -> Option<Ended> {
+        self.inner.ended()
+    }
+
+    fn losses(&self) -> Option<Losses> {
+        self.inner.losses()
     }
 
     fn totals(&self) -> Result<Totals> {

@@ -3,6 +3,7 @@
 use crate::attributes::{Attributes, FileKind};
 use crate::error::Result;
 use crate::name::Name;
+use serde::Serialize;
 
 /// An object of a backend. Never reused for another object during one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -261,4 +262,33 @@ pub trait ChangeSink: Send + Sync {
     fn inode_changed(&self, inode: InodeId);
     /// News was lost: anything may have changed.
     fn everything_changed(&self);
+}
+
+/// The end of all changes of a store, after a failure ([`crate::Backend::ended`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// The failure, and its consequence for the store.
+    pub why: String,
+    /// When it was, in seconds since 1970.
+    pub since: u64,
+}
+
+/// Changes that a store took and lost ([`crate::Backend::losses`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Losses {
+    /// The failure.
+    pub cause: String,
+    /// The objects. [`InodeId::ROOT`] with its bytes stands for the whole store.
+    pub objects: Vec<Loss>,
+}
+
+/// An object of which a store lacks something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// The object.
+    pub inode: InodeId,
+    /// Its number (`st_ino`).
+    pub number: u64,
+    /// Bytes of its contents that the store lacks; 0 if it lacks a name or attributes alone.
+    pub bytes: u64,
 }

@@ -56,7 +56,9 @@ impl Core {
         // Dropped with no lock held: some may be the last hold on their file.
         drop(self.pages.dirty_files.take());
         self.pages.ending.end();
-        lost.extend(self.end_store().err().map(Unwritten::of_all));
+        if let Err(error) = self.end_store() {
+            lost.extend(self.lost_by_store(error));
+        }
         lost
     }
 

@@ -24,12 +24,15 @@ use super::poison::Poisoned;
 use super::{attributes, kind_of};
 use commits::Commits;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use uvfs_ext::{Inode, Kind};
-use uvfs_ext_write::{Error as VolumeError, Held, Volume, WriteDevice};
+use uvfs_ext_write::{
+    Error as VolumeError, Held, Losses as VolumeLosses, Lost, Volume, WriteDevice,
+};
 use uvfs_vfs::{
-    Attributes, Backend, Capabilities, Creation, Data, Entry, Error, Export, FileKind, InodeId,
-    Inodes, Listings, Names, PageCaching, Result, Tenant, Totals, VfsConfig, Xattrs,
+    Attributes, Backend, Capabilities, Creation, Data, Ended, Entry, Error, Export, FileKind,
+    InodeId, Inodes, Listings, Loss, Losses, Names, PageCaching, Result, Tenant, Totals, VfsConfig,
+    Xattrs,
 };
 
 /// How an image is written.
@@ -164,7 +167,7 @@ fn refusal(error: VolumeError) -> Error {
         VolumeError::NotPermitted => Error::NotPermitted,
         VolumeError::Invalid(why) => Error::Invalid(why),
         VolumeError::Io(error) => Error::from(error),
-        // As of a file system that the kernel remounted after an error. `commits` has logged why.
+        // As of a file system that the kernel remounted after an error. The volume has logged why.
         VolumeError::Ended(_) => Error::ReadOnly,
         VolumeError::NotWritable(why) => {
             log::error!("image: {why}");
@@ -179,10 +182,10 @@ fn refusal(error: VolumeError) -> Error {
     }
 }
 
-/// The result of a sync: its failure is an error of the device, whenever that happened.
+/// The result of a sync: its failure is an error of the device (EIO), whenever that happened.
 fn unstable(error: VolumeError) -> Error {
     match error {
-        VolumeError::Ended(_) => Error::from_errno(libc::EIO),
+        VolumeError::Ended(_) => Error::Io(std::io::Error::other(error.to_string())),
         other => refusal(other),
     }
 }
@@ -262,6 +265,34 @@ impl Backend for WritingImage {
         if self.commits.end() { self.volume.close().map_err(unstable) } else { Ok(()) }
     }
 
+    fn ended(&self) -> Option<Ended> {
+        let ended = self.volume.failure()?;
+        let since = ended.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Some(Ended { why: ended.why.to_string(), since: since.as_secs() })
+    }
+
+    fn losses(&self) -> Option<Losses> {
+        let cause = self.volume.failure()?.cause.to_string();
+        let losses = self.volume.losses();
+        let losses = losses.inspect_err(|error| {
+            log::error!("image: what was not committed cannot be compared: {error}");
+        });
+        let objects = match losses.ok()? {
+            VolumeLosses::All(bytes) => {
+                vec![Loss { inode: InodeId::ROOT, number: InodeId::ROOT.0, bytes }]
+            }
+            VolumeLosses::Some(lost) => lost
+                .iter()
+                .map(|Lost { inode, bytes }| Loss {
+                    inode: super::id_of(inode),
+                    number: inode.number.into(),
+                    bytes: *bytes,
+                })
+                .collect(),
+        };
+        Some(Losses { cause, objects })
+    }
+
     fn totals(&self) -> Result<Totals> {
         let (superblock, room) = (self.volume.superblock(), self.volume.room());
         let free = room.free_blocks.min(superblock.blocks);
@@ -302,6 +333,8 @@ impl Backend for WritingImage {
             ("journal_checkpointed_blocks", counts.checkpointed_blocks),
             ("journal_log_waits", counts.log_waits),
             ("journal_ended", u64::from(self.volume.failure().is_some())),
+            ("device_errors", counts.device_errors),
+            ("refused_after_end", counts.refused),
         ]
     }
 
@@ -313,10 +346,9 @@ impl Backend for WritingImage {
 impl Drop for WritingImage {
     /// For a store that was not ended: like a crash, but changes are committed.
     fn drop(&mut self) {
-        if self.commits.end()
-            && let Err(error) = self.volume.sync()
-        {
-            log::error!("image: {error}");
+        if self.commits.end() {
+            // The volume has logged why, if it fails.
+            let _ = self.volume.sync();
         }
     }
 }

@@ -1,0 +1,167 @@
+//! Images to which writing has ended: what the log, `uvfs stat` and `uvfs unmount` say of it.
+
+use crate::common::{Place, can_mount, is_mounted, run};
+use crate::images::{done, text};
+use crate::images_written::{created, sound};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A host file system of 6 MiB in RAM, with a sparse copy of an image.
+struct Host {
+    root: PathBuf,
+    image: PathBuf,
+}
+
+impl Host {
+    /// `None`, said aloud, where none can be mounted.
+    fn with_copy_of(image: &Path, root: &Path) -> Option<Self> {
+        let data: &CStr = c"size=6M";
+        if let Err(error) = rustix::mount::mount("tmpfs", root, "tmpfs", MountFlags::empty(), data)
+        {
+            uvfs_skip::lacking(format_args!("no tmpfs can be mounted here: {error}"));
+            return None;
+        }
+        let host = Self { root: root.to_path_buf(), image: root.join("disk.img") };
+        let copied = Command::new("cp").arg("--sparse=always").arg(image).arg(&host.image).status();
+        assert!(copied.unwrap().success());
+        Some(host)
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) {
+        let mut ballast = File::create(self.root.join("ballast")).unwrap();
+        let piece = vec![1; 4096];
+        let full = loop {
+            if let Err(error) = ballast.write_all(&piece) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.root, UnmountFlags::DETACH);
+    }
+}
+
+/// The value of the row `name` of a report.
+fn row<'t>(report: &'t str, name: &str) -> &'t str {
+    let row = report.lines().find_map(|line| line.trim_start().strip_prefix(name));
+    row.unwrap_or_else(|| panic!("no {name:?} in\n{report}")).trim()
+}
+
+/// Lines of `log` with `part`.
+fn count(log: &Path, part: &str) -> usize {
+    let log = fs::read_to_string(log).unwrap();
+    log.lines().filter(|line| line.contains(part)).count()
+}
+
+/// The disk below a sparse image was full, and a commit failed: `uvfs stat` counted no error, `uvfs stat --journal` said that the
+/// device had failed, the log said nothing where `fsync` found it, and `uvfs unmount` said that 0 bytes of 1 file were lost.
+#[test]
+fn a_commit_that_fails_is_told_with_its_cause_and_with_what_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("a small host file system is mounted by root alone");
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "64M") else { return };
+    let Some(host) = Host::with_copy_of(&image, &place.source) else { return };
+    let log = place.mountpoint.with_file_name("log");
+    let log_file = format!("--log-file={}", text(&log));
+    place.mount_daemon(text(&host.image), &["--commit=5m", &log_file]);
+    let path = |name: &str| place.mountpoint.join(name);
+    fs::write(path("kept"), vec![1; 20_000]).unwrap();
+    fs::write(path("grown"), vec![2; 8192]).unwrap();
+    fs::create_dir(path("d")).unwrap();
+    File::open(&place.mountpoint).unwrap().sync_all().unwrap();
+    for number in 0..10 {
+        fs::write(path(&format!("d/f{number}")), vec![number; 4000]).unwrap();
+    }
+    let mut grown = File::options().append(true).open(path("grown")).unwrap();
+    grown.write_all(&[3; 5000]).unwrap();
+    drop(grown);
+    host.fill();
+    let synced = File::open(path("d/f3")).unwrap().sync_all().unwrap_err();
+    assert_eq!(synced.raw_os_error(), Some(5), "{synced}");
+    let cause = "the device: No space left on device";
+    let whole = format!("{cause}; committed data is safe: mount the image again");
+    assert_eq!(count(&log, &format!("image: writing has ended: {whole}")), 1);
+    assert_eq!(fs::create_dir(path("more")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    let report = done(&["stat", place.mnt()]).stdout;
+    assert_ne!(row(&report, "write errors"), "0", "{report}");
+    assert!(row(&report, "other errors").contains("changes refused"), "{report}");
+    for report in [&report, &done(&["stat", "--journal", place.mnt()]).stdout] {
+        let writing = row(report, "writing");
+        assert!(writing.starts_with("has ended at 2"), "{report}");
+        assert!(writing.ends_with(&format!(" UTC: {whole}")), "{report}");
+    }
+    let outcome = run(&["image", "commit", place.mnt()]);
+    let told = format!("{}: writing has ended: {whole}", place.mnt());
+    assert!(outcome.code == Some(1) && outcome.stderr.contains(&told), "{outcome:?}");
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(!is_mounted(&place.mountpoint));
+    let mut lines: Vec<String> =
+        (0..10).map(|number| format!("d/f{number}: lost 3.9 KiB")).collect();
+    lines.push("grown: lost 4.9 KiB".into());
+    for line in lines {
+        let line = format!("{}/{line}: {cause}", place.mnt());
+        assert!(outcome.stderr.contains(&line), "no {line} in\n{}", outcome.stderr);
+        assert_eq!(count(&log, &line), 1);
+    }
+    let all = format!(
+        "{}: ended, but 43.9 KiB of 11 files did not reach {} and are lost",
+        place.mnt(),
+        text(&host.image)
+    );
+    assert!(outcome.stderr.contains(&all), "no {all} in\n{}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 12, "{}", outcome.stderr);
+    assert_eq!(count(&log, "writing has ended"), 1);
+    // What is said to be safe is.
+    fs::remove_file(host.root.join("ballast")).unwrap();
+    place.mount_daemon(text(&host.image), &[]);
+    assert_eq!(fs::read(path("kept")).unwrap(), vec![1; 20_000]);
+    assert_eq!(fs::read(path("grown")).unwrap(), vec![2; 8192]);
+    assert_eq!(fs::read_dir(path("d")).unwrap().count(), 0);
+    done(&["unmount", place.mnt()]);
+    sound(&host.image);
+}
+
+/// The file of a mounted image was removed, and what was committed before was called safe.
+#[test]
+fn an_image_that_was_removed_is_lost_as_a_whole_and_nothing_is_called_safe() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "32M") else { return };
+    let log = place.mountpoint.with_file_name("log");
+    let log_file = format!("--log-file={}", text(&log));
+    place.mount_daemon(text(&image), &["--commit=5m", &log_file]);
+    let file = File::create(place.mountpoint.join("file")).unwrap();
+    (&file).write_all(&[7; 3_000_000]).unwrap();
+    file.sync_all().unwrap();
+    fs::remove_file(&image).unwrap();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
+    drop(file);
+    let why = "the image file was removed or replaced: the contents of the mount are lost when the mount ends";
+    assert_eq!(count(&log, &format!("image: writing has ended: {why}")), 1);
+    let report = done(&["stat", place.mnt()]).stdout;
+    assert!(row(&report, "writing").ends_with(why), "{report}");
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let told = format!("{}/: lost 2.9 MiB: {why}", place.mnt());
+    assert!(outcome.stderr.contains(&told), "no {told} in\n{}", outcome.stderr);
+    let told = format!("{}: ended, and 2.9 MiB of all files are lost with ", place.mnt());
+    assert!(outcome.stderr.contains(&told), "no {told} in\n{}", outcome.stderr);
+    assert!(!fs::read_to_string(&log).unwrap().contains("safe"));
+}
