@@ -1,4 +1,5 @@
-//! What tests of cleaning share: a core over a hostile store, and how often that is asked.
+//! Shared parts of the tests of cleaning: a core over a hostile store, and the count of the store's
+//! calls.
 
 use crate::{Hostile, Watchdog, assert_references_exact, hostile, root, vfs_over};
 use std::ops::ControlFlow;
@@ -104,7 +105,7 @@ impl Scene {
             }
             self.top.write_file(file, file).unwrap();
         }
-        // What a change makes uncertain is certain again.
+        // Changes made these uncertain; this makes them certain again.
         for file in files {
             let above = file.match_indices('/').map(|(at, _)| &file[..at]);
             self.stat_all(&above.chain([*file]).collect::<Vec<_>>());
@@ -119,7 +120,7 @@ impl Scene {
         files.iter().for_each(|file| assert!(self.top.stat(file).is_ok(), "{file}"));
     }
 
-    /// Everything was given back to the store.
+    /// Every reference was returned to the store.
     pub fn end(self) {
         drop(self.top);
         assert_references_exact(&self.vfs, &self.hostile);
@@ -132,7 +133,7 @@ impl Default for Scene {
     }
 }
 
-/// Frees what was cleaned.
+/// Frees the cleaned entries.
 pub fn reap(cleaning: Cleaning) -> CleanReport {
     cleaning.reap(Dirty::Skip, &mut |_| ControlFlow::Continue(()))
 }

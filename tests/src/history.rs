@@ -1,13 +1,13 @@
 //! Histories of operations on a few names, and whether one order explains them.
 //!
 //! # Boundary
-//! Knows two directories with four names each as a sequential machine, and searches for an order of a
-//! concurrent history that this machine could have gone through: each operation between its call and its
-//! return, as Wing and Gong (1993) have it, with the memory of visited states of Lowe (2017). Runs nothing.
+//! Knows two directories with four names each as a sequential machine, and searches for an order of a concurrent
+//! history that this machine could have run: each operation between its call and its return, after Wing and Gong
+//! (1993), with the memory of visited states of Lowe (2017). Runs nothing.
 //!
 //! # Why
-//! Rounds of some twenty operations are searched whole, so an answer is a proof and not a sample.
-//! Weakness: what one round leaves undecided is not carried on; a round ends with a look at every name.
+//! Rounds of some twenty operations are searched completely, so an answer is a proof and not a sample. Weakness: what
+//! one round leaves undecided is dropped; a round ends with a look at every name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -18,7 +18,7 @@ pub const SLOTS: usize = 8;
 /// One of the names: directory `slot / 4`, name `slot % 4`.
 pub type Slot = usize;
 
-/// What was asked.
+/// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// Which object is there?
@@ -27,17 +27,17 @@ pub enum Act {
     Create(Slot),
     /// Make a directory.
     MakeDirectory(Slot),
-    /// Remove what is no directory.
+    /// Remove an object that is no directory.
     Unlink(Slot),
     /// Remove a directory.
     RemoveDirectory(Slot),
-    /// Move, in the place of what is there.
+    /// Move, and replace an existing object.
     Replace(Slot, Slot),
     /// Exchange the two.
     Exchange(Slot, Slot),
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saw {
     /// This object, by number.
@@ -55,25 +55,25 @@ pub struct Event {
     pub called: u64,
     /// When it had returned.
     pub returned: u64,
-    /// What was asked.
+    /// The operation.
     pub act: Act,
-    /// What came of it.
+    /// Its result.
     pub saw: Saw,
 }
 
-/// What is at one name.
+/// The object at one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Object {
     number: u64,
     is_directory: bool,
 }
 
-/// What every name means.
+/// The objects of all names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Names([Option<Object>; SLOTS]);
 
 impl Names {
-    /// What is there after `act`, if it can have come out as `saw`.
+    /// The names after `act`, if it can have the result `saw`.
     pub fn after(mut self, act: Act, saw: Saw) -> Option<Self> {
         let slots = &mut self.0;
         let fits = match act {
@@ -124,8 +124,8 @@ impl Names {
         fits.then_some(self)
     }
 
-    /// The names as they are found one after the other by nobody but the caller: `look` says what is at
-    /// a slot, and whether it is a directory.
+    /// The names, read one after the other without concurrent changes: `look` returns the object at a slot, and whether
+    /// it is a directory.
     pub fn found(mut look: impl FnMut(Slot) -> Option<(u64, bool)>) -> Self {
         Self(std::array::from_fn(|at| {
             look(at).map(|(number, is_directory)| Object { number, is_directory })
@@ -133,19 +133,19 @@ impl Names {
     }
 }
 
-/// The errno of an operation that wants a directory, or wants none, and finds the other.
+/// The errno of an operation that needs a directory, or none, and finds the other kind.
 fn wrong_kind(wants_directory: bool) -> Saw {
     Saw::Failed(if wants_directory { libc::ENOTDIR } else { libc::EISDIR })
 }
 
-/// What some threads did at the same time.
+/// Concurrent operations of some threads.
 #[derive(Clone, Default)]
 pub struct History {
-    /// What was there before.
+    /// The names before.
     pub before: Names,
     /// Of each thread, in its order.
     pub threads: Vec<Vec<Event>>,
-    /// What was there afterwards.
+    /// The names afterwards.
     pub after: Names,
 }
 
@@ -164,7 +164,7 @@ impl History {
                 continue;
             };
             for thread in 0..done.len() {
-                // One that was called after another had returned comes after it.
+                // An operation called after another one's return comes after it.
                 let Some(event) = next(thread).filter(|event| event.called < first_return) else {
                     continue;
                 };

@@ -1,14 +1,14 @@
-//! A store that tracks its open files and does not forgive.
+//! A store that tracks its open files strictly.
 //!
 //! # Boundary
-//! Stands between the file system and a [`Hostile`] store. If that one claims to track opens, hands out
-//! numbers for open files, and notes every call that comes by a file that is not open, is another
-//! object's, or is not open for this; such a call fails. If it claims not to, every call has to come
-//! without one.
+//! Stands between the file system and a [`Hostile`] store. If the latter claims to track opens,
+//! this numbers open files, and records every call through a file that is not open, is another
+//! object's, or is not open for this kind of access; such a call fails. If it claims not to, every
+//! call must come without an open file.
 //!
 //! # Why
-//! The memory store knows no open files, so claiming that it does would prove nothing. Weakness: an
-//! object without a name can be reached without an open file here; on a host it cannot.
+//! The memory store knows no open files, so its own claim would prove nothing. Weakness: here an
+//! object without a name can be reached without an open file; on a host it cannot.
 
 use crate::Hostile;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use uvfs_vfs::{
 
 static LEDGER: LockClass = LockClass::new(280, "ledger", "open files of a store under test");
 
-/// How long closing what was left open may take.
+/// Time limit for closing remaining files.
 const CLOSED: Duration = Duration::from_secs(20);
 
 /// See the module. Clones are one store.
@@ -42,14 +42,14 @@ struct State {
     writers: HashSet<(InodeId, ThreadId)>,
 }
 
-/// What a call needs its file to be open for.
+/// The access for which a call needs its file to be open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Read,
     Write,
-    /// Open, for whatever.
+    /// Open, for any access.
     Open,
-    /// If it comes by an open file, by one of this object.
+    /// If it uses an open file, one of this object.
     Nothing,
 }
 
@@ -59,9 +59,9 @@ impl Ledger {
         Self { store, state: Arc::new(Mutex::new(&LEDGER, State::default())) }
     }
 
-    /// Asserts that every file is closed, and every call came by the right one. The thread that writes
-    /// the last page of a file back closes what was left open for it, one after the other, and may still
-    /// be at it: once there were thousands, on a machine that had other work.
+    /// Asserts that every file is closed, and that every call used the right one. The thread that
+    /// writes the last page of a file back closes the remaining files one after the other, and may
+    /// still do so: once there were thousands, on a busy machine.
     ///
     /// # Panics
     /// If not.
@@ -90,7 +90,7 @@ impl Ledger {
         self.state.lock().open.len()
     }
 
-    /// Asserts that the file system over it is gone, with all that it had in memory.
+    /// Asserts that the file system over it is gone, with all its memory.
     ///
     /// # Panics
     /// If not.

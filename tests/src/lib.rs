@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What the tests of uvfs as a whole share.
+//! Shared helpers of the tests of uvfs as a whole.
 //!
 //! # Boundary
 //! Helpers only; the tests are in `tests/*.rs`, one file per floor, each with its own header. The
@@ -57,8 +57,8 @@ pub fn root(vfs: &Arc<Vfs>) -> Directory {
     vfs.root_directory(Caller::root())
 }
 
-/// Caches with room for `bytes`, which may be less than anybody should ask for: something else takes all the
-/// rest of the budget. Names and inodes have half of it for sure, pages no less than 1 MiB.
+/// Caches with room for `bytes`, which may be less than any sensible setting: another tenant takes the rest of the
+/// budget. Names and inodes always have half of it, pages at least 1 MiB.
 pub fn with_room(bytes: u64) -> VfsConfig {
     let cache_bytes = MINIMUM_BYTES.max(bytes);
     VfsConfig { cache_bytes, overhead_bytes: cache_bytes - bytes, ..VfsConfig::default() }
@@ -74,7 +74,7 @@ pub fn errno<T>(result: &Result<T>) -> i32 {
     result.as_ref().err().map_or(0, uvfs_vfs::Error::errno)
 }
 
-/// What the store itself holds, seen through caches of its own.
+/// The contents of the store itself, seen through separate caches.
 pub fn inner_snapshot(hostile: &Hostile) -> Snapshot {
     let honest = HostileBackend::over(hostile.inner().clone());
     snapshot(&root(&vfs_over(&honest, VfsConfig::default())))
@@ -119,8 +119,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Runs `unmount`, of what nobody uses. A child that another test has forked holds whatever is open in this process
-/// until it becomes another program, so the kernel may say EBUSY for a moment.
+/// Runs `unmount` of an unused mount. A child that another test has forked holds this process's open files until it
+/// runs another program, so the kernel may return EBUSY for a moment.
 ///
 /// # Panics
 /// If it is busy for ten seconds, or cannot be unmounted.

@@ -1,11 +1,12 @@
-//! A store that takes writes at the end only, or whole files only: an object store in small.
+//! A store that takes writes only at the end, or only whole files: a small object store.
 //!
 //! # Boundary
-//! One directory of files. It keeps a list of what it was given, and refuses what its way of writing does not allow, so that
-//! a core that does not obey shows. A removed file keeps its place.
+//! One directory of files. It records the data that it gets, and refuses writes that its kind does not allow, so that a
+//! core that breaks the rule is noticed. A removed file keeps its place.
 //!
 //! # Why
-//! No store of ours takes less than writes anywhere. Weakness: it keeps every version's name and only the last content.
+//! No store of ours is restricted to less than writes anywhere. Weakness: it keeps every version's name and only the
+//! last content.
 
 use std::sync::Arc;
 use uvfs_concurrent::lock::{LockClass, Mutex};
@@ -20,7 +21,7 @@ static OBJECTS: LockClass = LockClass::new(284, "objects", "the files of a store
 /// Bytes that it takes of a whole file at once.
 const PART: usize = 3 << 12;
 
-/// What the store was given, in order.
+/// The store's writes, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
     /// Bytes at an offset.
@@ -58,7 +59,7 @@ struct Object {
 }
 
 impl Objects {
-    /// An empty store that takes what is written so.
+    /// An empty store with this kind of writes.
     pub fn new(writes: Writes, authority: Authority) -> Self {
         let can = Capabilities {
             writes,
@@ -69,7 +70,7 @@ impl Objects {
         Self { state: Arc::new(Mutex::new(&OBJECTS, State::default())), can }
     }
 
-    /// The same store, which says of itself what `change` makes of it.
+    /// The same store, with capabilities changed by `change`.
     #[must_use]
     pub fn claiming(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
         change(&mut self.can);
@@ -81,19 +82,19 @@ impl Objects {
         self.state.lock().refusals = count;
     }
 
-    /// What it was given so far.
+    /// Its writes so far.
     pub fn given(&self) -> Vec<Given> {
         self.state.lock().given.clone()
     }
 
-    /// What it has of the file `name`.
+    /// The content of the file `name`.
     pub fn content(&self, name: &str) -> Vec<u8> {
         let state = self.state.lock();
         let found = state.objects.iter().find(|object| object.name == name.as_bytes());
         found.map(|object| object.content.clone()).unwrap_or_default()
     }
 
-    /// Somebody else replaces the file `name`.
+    /// Another program replaces the file `name`.
     pub fn replace_behind(&self, name: &str, content: &[u8]) {
         let mut state = self.state.lock();
         let found = state.objects.iter_mut().find(|object| object.name == name.as_bytes());
@@ -234,7 +235,7 @@ impl Data for Objects {
 
     fn replace(&self, _: &Caller, file: FileRef, content: &dyn WholeContent) -> Result<Attributes> {
         let mut bytes = vec![0; content.size() as usize];
-        // The last part first: an upload's parts come in no order.
+        // The last part first: an upload's parts arrive in no order.
         for from in (0..bytes.len()).step_by(PART).rev() {
             let part = from..bytes.len().min(from + PART);
             let count = content.read(from as u64, &mut bytes[part.clone()])?;

@@ -49,7 +49,7 @@ impl Kind {
         self.claimed_by(hostile())
     }
 
-    /// `store`, which from now on says that it is of this kind.
+    /// `store`, which from now on claims to be of this kind.
     pub fn claimed_by(self, store: Hostile) -> Hostile {
         store.claiming(|can| {
             can.caching = PageCaching::Core;
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// What the store itself has of the file `name` in its root, whatever is planned for its callers.
+/// The store's own content of the file `name` in its root, past any planned fault.
 ///
 /// # Panics
 /// If it has no such file.
@@ -93,14 +93,15 @@ pub fn stored(store: &Hostile, name: &str) -> Vec<u8> {
     content
 }
 
-/// Waits until it `is` so; a [`crate::Watchdog`] sees to it that this ends.
+/// Waits until `is` returns true; a [`crate::Watchdog`] ends a wait that hangs.
 pub fn until(is: impl Fn() -> bool) {
     while !is() {
         std::thread::yield_now();
     }
 }
 
-/// As [`crate::assert_references_exact`], once the threads that read ahead and write back have let go.
+/// [`crate::assert_references_exact`], once the threads that read ahead and write back have
+/// released theirs.
 ///
 /// # Panics
 /// If they never do.
@@ -119,7 +120,7 @@ pub fn assert_references_come_back(vfs: &Vfs, store: &Hostile) {
     crate::assert_references_exact(vfs, store);
 }
 
-/// From now on planned panics say nothing.
+/// From now on planned panics print nothing.
 pub fn quietly() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

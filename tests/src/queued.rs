@@ -1,12 +1,12 @@
-//! A memory store that is asked by runs, and completes them out of order.
+//! A memory store that gets runs, and completes them out of order.
 //!
 //! # Boundary
-//! Each run is done by a thread of its own, after a pause that is drawn; everything else is the memory store's. The first
-//! run waits for a second one, so that runs overlap also where threads are slow. Runs may be refused, or never answered.
+//! A separate thread performs each run, after a random pause; everything else is the memory store's. The first run
+//! waits for a second one, so that runs overlap also where threads are slow. Runs may be refused, or never answered.
 //!
 //! # Why
-//! A store with a queue in small: what the core must not rely on (the order of answers, the thread that brings them, that
-//! they come at all) is different each time. Weakness: the order is not replayed.
+//! A small store with a queue. Everything on which the core must not rely differs each time: the order of answers, the
+//! answering thread, and whether an answer comes at all. Weakness: the order is not replayed.
 
 use crate::Numbers;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ static QUEUE: LockClass = LockClass::new(283, "queue", "runs of a store under te
 /// How long the first run waits for a second one at most.
 const SECOND_WITHIN: Duration = Duration::from_secs(20);
 
-/// What becomes of runs.
+/// The result of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answer {
     /// They are done.
@@ -31,7 +31,7 @@ pub enum Answer {
     Done,
     /// Writes are refused.
     Refused,
-    /// Nobody answers.
+    /// There is no answer.
     Never,
 }
 
@@ -50,7 +50,7 @@ struct State {
     most: usize,
     /// Whether a run has come.
     has_begun: bool,
-    /// Runs that nobody answers.
+    /// Runs without an answer.
     kept: Vec<WriteRun>,
 }
 

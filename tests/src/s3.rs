@@ -1,15 +1,17 @@
 //! A server that speaks S3's protocol on loopback, with faults by plan.
 //!
 //! # Boundary
-//! Listings (version 2), ranges, puts, uploads in parts, copies, removals and conditions of a bucket in memory, in the style with
-//! the bucket in the path. Does not check signatures, but notes whether a request had one; checks the sums of what is put.
+//! Listings (version 2), ranges, puts, uploads in parts, copies, removals and conditions of a bucket in memory, in the
+//! style with the bucket in the path. Does not check signatures, but records whether a request had one; checks the
+//! checksums of puts.
 //!
 //! # Concurrency
 //! A thread for each connection, which ends with its client. One lock over the bucket.
 //!
 //! # Why
-//! What a client must survive (answers that are cut, of a wrong length, of another version, half listings) no real server can be
-//! made to send. Weakness: it is ours, and misunderstands the protocol as the client may; the benches run against another one.
+//! A client must survive answers that are cut, of a wrong length, of another version, or half a listing; no real server
+//! can be made to send them. Weakness: it is ours, and may share the client's misunderstandings of the protocol; the
+//! benches use another server.
 
 use reqsign_core::hash::hex_sha256;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +24,7 @@ use uvfs_concurrent::lock::{LockClass, Mutex};
 
 static BUCKET: LockClass = LockClass::new(284, "s3-bucket", "objects of a server under test");
 
-/// What is wrong with an answer.
+/// The fault of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// This status and code.
@@ -37,11 +39,11 @@ pub enum Fault {
     OtherRange,
     /// The answer waits until another request is under way, too.
     UntilSecond,
-    /// The connection ends before the answer; what was asked for is done.
+    /// The connection ends before the answer; the request was carried out.
     Lost,
-    /// The request comes twice, as from a proxy that tries again: the answer is the second one's.
+    /// The request arrives twice, like from a proxy that retries: the answer is the second one's.
     Twice,
-    /// The answer waits so many milliseconds, after what was asked for is done.
+    /// The answer waits so many milliseconds, after the request was carried out.
     Slow(u64),
     /// Busy (503), and to be asked again after so many seconds.
     RetryAfter(u64),
@@ -63,7 +65,7 @@ pub const BUCKET_NAME: &str = "bucket";
 #[derive(Debug, Default)]
 struct Bucket {
     objects: BTreeMap<String, (u64, Vec<u8>)>,
-    /// The metadata that puts and copies gave each object.
+    /// Each object's metadata, from puts and copies.
     metadata: BTreeMap<String, Metadata>,
     uploads: BTreeMap<String, (Metadata, BTreeMap<u32, Vec<u8>>)>,
     versions: u64,
@@ -74,13 +76,13 @@ struct Bucket {
     unsigned: u64,
     /// The only access key that is taken; all, if it is empty.
     access_key: String,
-    /// Answers to reads of objects are held back.
+    /// Answers to reads of objects are delayed.
     holds: bool,
-    /// How tags are written in listings and in headers, with `{}` for what is between the quotes; empty: as they are.
+    /// The form of tags in listings and in headers, with `{}` for the part between the quotes; empty: unchanged.
     tag_forms: [String; 2],
     under_way: usize,
     most: usize,
-    /// What was asked for, what it met, and how it was answered.
+    /// Each request, its fault, and its answer.
     told: Vec<String>,
 }
 
@@ -127,7 +129,7 @@ impl S3Server {
         self.bucket.lock().metadata.get(key).cloned().unwrap_or_default()
     }
 
-    /// What it has of an object.
+    /// The content of an object.
     pub fn content(&self, key: &str) -> Option<Vec<u8>> {
         self.bucket.lock().objects.get(key).map(|(_, content)| content.clone())
     }
@@ -152,17 +154,17 @@ impl S3Server {
         self.bucket.lock().objects.remove(key);
     }
 
-    /// What the next answers meet, one each.
+    /// Faults of the next answers, one each.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
         self.bucket.lock().faults.extend(faults);
     }
 
-    /// Answers meet nothing from now on.
+    /// No faults from now on.
     pub fn heal(&self) {
         self.bucket.lock().faults.clear();
     }
 
-    /// Answers that are still to meet something.
+    /// Faults that are still planned.
     pub fn planned(&self) -> usize {
         self.bucket.lock().faults.len()
     }
@@ -183,8 +185,8 @@ impl S3Server {
         self.bucket.lock().unsigned
     }
 
-    /// Writes tags in listings and in headers as the two forms say, in which `{}` is the tag without its quotes. A form of a
-    /// space leaves them out.
+    /// Writes tags in listings and in headers in these two forms, in which `{}` is the tag without its quotes. A form
+    /// of a space omits them.
     pub fn write_tags(&self, forms: [&str; 2]) {
         self.bucket.lock().tag_forms = forms.map(str::to_owned);
     }
@@ -228,7 +230,7 @@ struct Answer {
 }
 
 fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
-    // A client that goes away ends this thread.
+    // This thread ends with its client.
     let _ = stream.set_nodelay(true);
     let Ok(mut writer) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
@@ -422,7 +424,7 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
     }
 }
 
-/// What a put says of itself, as metadata of the object.
+/// Identifies a put, as metadata of the object.
 const MARK: &str = "x-amz-meta-uvfs-put";
 
 /// Headers of an object by their names.
@@ -444,7 +446,7 @@ fn tag(version: u64) -> String {
 
 type Refused = (u16, &'static str);
 
-/// Whether what is under `key` is as the conditions of the request want it.
+/// Whether the object under `key` satisfies the conditions of the request.
 fn check_conditions(bucket: &Bucket, key: &str, request: &Request) -> Result<(), Refused> {
     let known = bucket.objects.get(key).map(|(version, _)| tag(*version));
     let (wanted, none) = (request.headers.get("if-match"), request.headers.get("if-none-match"));

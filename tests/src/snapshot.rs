@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use uvfs_vfs::{Directory, FileKind};
 
-/// Path to what is there.
+/// Path to the object there.
 pub type Snapshot = BTreeMap<String, Seen>;
 
 /// One object as a test compares it; times are left out.

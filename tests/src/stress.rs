@@ -1,9 +1,9 @@
-//! How long a test goes on.
+//! The duration of a test.
 
 use std::time::Duration;
 
-/// How long a test that could go on for ever does: `normal`, or as many seconds as
-/// `UVFS_STRESS_SECONDS` says (`cargo xtask stress` sets it).
+/// The duration of a test without a natural end: `normal`, or the seconds of `UVFS_STRESS_SECONDS`
+/// (`cargo xtask stress` sets it).
 pub fn length(normal: Duration) -> Duration {
     let given = std::env::var("UVFS_STRESS_SECONDS").ok();
     given.and_then(|text| text.parse().ok()).map_or(normal, Duration::from_secs)

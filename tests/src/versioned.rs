@@ -1,11 +1,11 @@
-//! A store of one file, `file`, which is replaced as a whole and tells its version.
+//! A store of one file, `file`, which is replaced as a whole and reports its version.
 //!
 //! # Boundary
 //! Every byte of the content is the version's number (its lowest eight bits, never 0), so that a read that mixes two
 //! versions shows it. It may be written to as well, which makes another version.
 //!
 //! # Why
-//! An object store in small. Weakness: it is one file, and remembers no older version.
+//! A small object store. Weakness: it is one file, and keeps no older version.
 
 use std::sync::Arc;
 use uvfs_concurrent::lock::{LockClass, Mutex};
@@ -21,7 +21,7 @@ static MEETING: LockClass = LockClass::new(282, "meeting", "what a test does at 
 /// The file's id.
 const FILE: InodeId = InodeId(2);
 
-/// What is done at each read, given its offset, before the bytes are taken.
+/// Called at each read with its offset, before the bytes are taken.
 type AtRead = Box<dyn FnMut(u64) + Send>;
 
 /// See the module. Clones are one store.
@@ -40,7 +40,7 @@ struct Object {
     mtime: Timestamp,
 }
 
-/// What every byte of `version` is.
+/// The value of every byte of `version`.
 pub fn byte_of(version: u64) -> u8 {
     (version % 255) as u8 + 1
 }
@@ -49,7 +49,7 @@ impl Versioned {
     /// Its first version, of `size` bytes. `with_bytes`: its reads name the version that they are of.
     pub fn new(size: usize, with_bytes: bool) -> Self {
         let content = vec![byte_of(1); size];
-        // No time tells anything.
+        // The time never changes.
         let object =
             Object { version: 1, content, mtime: Timestamp { seconds: 7, nanoseconds: 0 } };
         Self {
@@ -67,7 +67,7 @@ impl Versioned {
         object.version
     }
 
-    /// What the store has.
+    /// The content of the store.
     pub fn content(&self) -> Vec<u8> {
         self.object.lock().content.clone()
     }

@@ -1,20 +1,20 @@
 //! Ends a test that hangs.
 //!
-//! A machine with much else to do makes a test slow, and no clock can tell that from a hang. What this process has
-//! computed can: who waits for ever computes nothing. A test that spins for ever is ended when its patience is used up.
+//! A busy machine makes a test slow, and no clock can tell that from a hang. The process's CPU time can: a thread that
+//! waits for ever computes nothing. A test that spins for ever is ended when its patience is used up.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How many limits a test has that goes on computing.
+/// The number of limits for a test that still computes.
 const PATIENCE: u32 = 5;
 /// Hundredths of a second of computing within a limit, below which a process hangs.
 const IDLE: u64 = 5;
 
-/// While it lives, the process may go on; if it lives too long, the process ends.
+/// While it lives, the process may run; if it lives too long, the process ends.
 ///
-/// A hang is a failure like any other, and a test runner that waits for ever reports none. Where a
-/// mount hangs, `rescue` is run first, so that nothing stays behind that blocks others.
+/// A hang is a failure like any other, and a test runner that waits for ever reports none. If a mount hangs, `rescue`
+/// runs first, so that nothing is left that blocks others.
 #[derive(Debug)]
 pub struct Watchdog {
     _alive: Sender<()>,

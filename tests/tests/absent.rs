@@ -1,7 +1,7 @@
-//! Floor: hostile backend. Extended attributes that objects do not have: who is asked for them, how often, and
-//! until when it is believed.
+//! Floor: hostile backend. Extended attributes that objects do not have: which requests reach the store, how many, and
+//! how long their absence is cached.
 //!
-//! `ls -la` of 100,000 files took 18 seconds, and 2.9 with another FUSE file system: the kernel asked 400,000
+//! Bug: `ls -la` of 100,000 files took 18 seconds, and 2.9 with another FUSE file system. The kernel asked 400,000
 //! times for labels and access control lists that no file had, and each time the host was asked again.
 //!
 //! The test through a mount needs root and `/dev/fuse`; it is skipped where they lack.
@@ -16,7 +16,7 @@ use uvfs_vfs::{
     VfsConfig, Waits, XattrMode,
 };
 
-/// What a kernel and the usual programs ask for without being told to.
+/// Requests that the kernel and the usual programs send by default.
 const ASKED: [&str; 6] = [
     "security.selinux",
     "system.posix_acl_access",
@@ -91,7 +91,7 @@ fn what_exists_is_told_and_what_is_absent_beside_it_is_known() {
         assert!(is_absent(&top, "security.selinux") && is_absent(&top, "security.ima"));
         assert_eq!(top.list_xattrs("f").unwrap().len(), 2);
     }
-    // The three that exist or might, each time, and the list that told of the rest.
+    // The three that exist or might, each time, and the list that excluded the rest.
     assert_eq!(asked(&store), 31);
 }
 
@@ -132,7 +132,7 @@ fn it_is_believed_no_longer_than_the_attributes() {
     behind(&store, &top);
     assert_eq!(top.get_xattr("f", CAPABILITY).unwrap(), b"all");
 
-    // The file was made a moment ago: a refresh cannot tell by its change time whether it was changed since.
+    // The file was made a moment ago: a refresh cannot see by its change time whether it was changed since.
     let (store, _vfs, top) = scene(LONG);
     let [from, to] = [&b"f"[..], b"g"].map(|name| Name::new(name).unwrap());
     let entry = store.inner().names().lookup(&Caller::root(), InodeId::ROOT, from).unwrap();
@@ -225,7 +225,7 @@ fn a_kernel_that_asks_again_and_again_is_answered_without_the_store() {
         assert_eq!(rustix::fs::llistxattr(&path, &mut [0; 256]), Ok(0));
     }
     assert_eq!(asked(&store), 0);
-    // From the host's point of view nothing was asked; a stuck store delays none of it either.
+    // No request reached the host; nor does a stuck store delay any of it.
     let gate = Gate::new();
     let stuck = Fault::Hold(Moment::Before, gate.clone());
     store.follow(Plan::new().when(On::any(), stuck));

@@ -1,5 +1,5 @@
-//! Floor: stress, short. Names, inodes and pages stay within their limits under churn, the
-//! statistics agree with what happened, and everything goes back to zero.
+//! Floor: stress, short. Names, inodes and pages stay within their limits under churn, the statistics are right, and
+//! everything returns to zero.
 //!
 //! The choices follow from a seed (`UVFS_SEED` replays them).
 
@@ -17,7 +17,7 @@ use uvfs_vfs::{
 /// Bytes beyond a limit that may be there for a moment: of some names and inodes, for each thread
 /// that is just adding some.
 const SLACK: u64 = 64 * 500;
-/// Bytes of what is in use and cannot go: an inode with what may belong to it, and its name.
+/// Bytes of an entry in use, which cannot be evicted: an inode with everything it may have, and its name.
 const IN_USE: u64 = 700;
 
 fn assert_within(statistics: &Statistics) {
@@ -27,8 +27,8 @@ fn assert_within(statistics: &Statistics) {
     assert_metadata_within(statistics);
 }
 
-/// What names leave of the room. The limit is below it by the garbage of the process, which other threads
-/// (here: other tests, too) may have made since anybody added a page.
+/// The room that names leave for pages. The limit is lower by the garbage of the process, which other threads (here:
+/// other tests, too) may have made since a thread last added a page.
 fn room_for_pages(statistics: &Statistics) -> u64 {
     let budget = statistics.budget;
     let room = budget.limit_bytes - budget.overhead_bytes;
@@ -59,7 +59,7 @@ fn lookups_of_many_names_stay_within_the_limits() {
             let path = format!("{}/{}", at % 20, at % 5000);
             match at {
                 0..5000 => top.write_file(path, "").unwrap(),
-                // Every other one is missing.
+                // Every second one is missing.
                 _ if at % 2 == 0 => assert!(top.stat(format!("{path}-")).is_err()),
                 _ => assert!(top.stat(path).is_ok()),
             }
@@ -100,7 +100,7 @@ fn churn(vfs: &Arc<Vfs>, seed: u64, thread: u64) {
     let mut open = Vec::new();
     for at in 0..10_000 {
         let one = path(&mut numbers);
-        // Any of these may fail; what they leave is what counts.
+        // Any of these may fail; the test checks the state that they leave.
         let _ = match numbers.below(6) {
             0 => top.write_file(&one, "x"),
             1 => top.remove_file(&one),
@@ -120,7 +120,7 @@ fn churn(vfs: &Arc<Vfs>, seed: u64, thread: u64) {
     }
 }
 
-/// Held by users, inodes go beyond the limit; when they are given back, they do not stay there.
+/// Inodes held by users exceed the limit; when they are released, they do not stay there.
 #[test]
 fn inodes_in_use_may_exceed_the_limit_and_come_back() {
     let hostile = hostile();
@@ -173,7 +173,7 @@ fn pages_stay_within_their_budget() {
             });
         }
     });
-    // Alone, with something added, and nothing read ahead: within it to the page.
+    // Alone, after an insertion, and without read-ahead: within it to the page.
     let open = top.open("0", OpenOptions::read()).unwrap();
     for at in (0..128).rev().map(|at| at * 8192) {
         open.read_at(at, &mut [0; 100]).unwrap();
@@ -198,8 +198,8 @@ fn read_all(file: &File, offset: u64, into: &mut [u8]) {
     }
 }
 
-/// Names and pages share the room; at no time both are beyond what they have together, but for what was
-/// added since the last look.
+/// Names and pages share the room; at no time both exceed their common limit, except by entries added since the last
+/// look.
 #[test]
 fn names_and_pages_share_one_budget() {
     const ROOM: u64 = 8 << 20;
@@ -225,7 +225,7 @@ fn names_and_pages_share_one_budget() {
     assert!(names_alone.metadata_bytes > ROOM * 3 / 8, "{names_alone:?}");
     for at in 0..12 << 4 {
         read_all(&data, at << 16, &mut buffer);
-        // What pages push out goes step by step, by those who add something.
+        // Threads that insert pages evict names step by step.
         (0..64).for_each(|name| drop(top.stat(format!("new-{at}-{name}"))));
         within("pages come");
     }
@@ -235,7 +235,7 @@ fn names_and_pages_share_one_budget() {
     end(&vfs, &hostile);
 }
 
-/// Runs `test` of this binary again, in a process of its own, unless this is that process.
+/// Runs `test` of this binary again, in a separate process, unless this is that process.
 fn passed_in_its_own_process(test: &str) -> bool {
     const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
     if std::env::var_os(INNER).is_some() {
@@ -252,12 +252,12 @@ fn passed_in_its_own_process(test: &str) -> bool {
     true
 }
 
-/// Bug: while a reader stood in an epoch, page tables of files that were torn down still counted as held, and the
-/// hand took more and more names for them, in vain: of 5,334 names that there was room for 517 stayed.
+/// Bug: while a reader stayed in an epoch, page tables of files that were torn down still counted as held. The hand
+/// evicted more and more names for them, without effect: of room for 5,334 names, 517 stayed.
 #[test]
 fn a_reader_that_stands_costs_no_names() {
     const NAMES: u64 = 10_000;
-    // The reader would hold back the garbage of other tests, too.
+    // The reader would keep the garbage of other tests, too.
     if passed_in_its_own_process("a_reader_that_stands_costs_no_names") {
         return;
     }
@@ -278,7 +278,7 @@ fn a_reader_that_stands_costs_no_names() {
         scope.spawn(|| {
             let guard = epoch::pin();
             stands.wait();
-            // Whoever sees nothing go any more waits for readers: this one must not stand for ever then.
+            // A thread that can evict nothing more waits for readers: this one must not stay for ever then.
             while !done.load(Relaxed) && vfs.statistics().names.held > NAMES / 64 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -297,11 +297,11 @@ fn a_reader_that_stands_costs_no_names() {
     end(&vfs, &hostile);
 }
 
-/// A budget that is lowered holds when the call returns; one that cannot be is refused and changes nothing.
+/// A lowered budget holds when the call returns; an impossible one is refused and changes nothing.
 #[test]
 fn a_lowered_budget_holds_at_once() {
-    // Epochs are a process's own: a thread of another test that has lost its processor keeps what went from being
-    // counted as gone, and more goes then than has to.
+    // Epochs belong to a process: a thread of another test without a processor keeps evicted memory from being counted
+    // as freed, and more than necessary is evicted then.
     if passed_in_its_own_process("a_lowered_budget_holds_at_once") {
         return;
     }
@@ -329,7 +329,7 @@ fn a_lowered_budget_holds_at_once() {
     let held = after.metadata_bytes + after.page_bytes;
     assert!(held <= MINIMUM_BYTES + SLACK, "{after:?}");
     assert!(after.page_bytes > 1 << 20 && after.metadata_bytes > 1 << 20, "not all: {after:?}");
-    // And it stays so, until it is raised again.
+    // It stays so, until it is raised again.
     for at in 0..25_000 {
         top.stat(format!("{at}")).unwrap();
     }
@@ -373,14 +373,14 @@ fn statistics_agree_with_what_happened() {
     assert_eq!(after.store, "memory");
 }
 
-/// Everything is given back, and the counters say so.
+/// Everything is returned, and the counters show it.
 fn end(vfs: &Vfs, hostile: &Hostile) {
     assert_references_come_back(vfs, hostile);
     let statistics = vfs.statistics();
     assert_eq!((statistics.names.held, statistics.inodes.held), (0, 1), "the root stays");
 }
 
-/// A table of a frontend or a store: as large as it says, until it is asked to shrink.
+/// A table of a frontend or a store: of the reported size, until it is asked to shrink.
 #[derive(Default)]
 struct Table {
     held: AtomicU64,
@@ -396,8 +396,8 @@ impl Tenant for Table {
     }
 }
 
-/// 300,000 files that a kernel held took 228 MB beside a budget of 16: what the frontend and the store had of
-/// them was nobody's. It counts as names do, takes from them, and is asked to shrink when that is not enough.
+/// Bug: 300,000 files that a kernel held took 228 MB beside a budget of 16: the memory of the frontend and the store
+/// for them was not counted. Now it counts like names, displaces them, and is asked to shrink when that is not enough.
 #[test]
 fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
@@ -413,7 +413,7 @@ fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
     let table = Arc::new(Table::default());
     let weak: Weak<Table> = Arc::downgrade(&table);
     vfs.join_budget(weak);
-    // Most of what there is; names go for it.
+    // Most of the room; names are evicted for it.
     table.held.store(alone.budget.metadata_max_bytes / 4 * 3, Relaxed);
     stat_all();
     let shared = vfs.statistics();
@@ -427,7 +427,7 @@ fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
     let asked = table.asked.load(Relaxed);
     assert!(asked >= (1 << 20) - (256 << 10), "{asked}");
     assert!(vfs.statistics().names.held < 100, "{:?}", vfs.statistics());
-    // It goes, and the names have the room again.
+    // It is dropped, and the names have the room again.
     drop(table);
     stat_all();
     let after = vfs.statistics();

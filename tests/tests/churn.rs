@@ -1,10 +1,10 @@
-//! Floor: stress. What a day of a busy server leaves behind, at another speed: two threads create, walk,
-//! rename, remove, list and forget, far more than the caches have room for.
+//! Floor: stress. The traces of a day of a busy server, at another speed: two threads create, walk, rename, remove,
+//! list and forget, far more than the caches have room for.
 //!
-//! Asserted all the while: names and inodes stay within their budget and a tenth, but for what is in use.
-//! At the end: no name, no inode but the root's, no object of the store and no garbage is left. In between:
-//! the process does not grow. By default some seconds; with `UVFS_STRESS_SECONDS` as many, and at least
-//! a day's changes at 500 a second. The choices follow from a seed (`UVFS_SEED` replays them).
+//! Asserted all the while: names and inodes stay within their budget and a tenth, except entries in use. At the end: no
+//! name, no inode but the root's, no object of the store and no garbage is left. In between: the process does not grow.
+//! By default some seconds; with `UVFS_STRESS_SECONDS` as many, and at least a day's changes at 500 a second. The
+//! choices follow from a seed (`UVFS_SEED` replays them).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,20 +19,20 @@ use uvfs_vfs::{Directory, RenameMode, Statistics, Vfs, VfsConfig};
 
 const THREADS: u64 = 2;
 const BUDGET: u64 = 2 << 20;
-/// Directories with files that only are looked at, and files in each: several times what fits.
+/// Directories with files that are only looked up, and files in each: several times the room.
 const SHELVES: u64 = 40;
 const FILES: u64 = 500;
 /// Names that each thread changes.
 const OWN: u64 = 300;
-/// Operations between two looks at the budget.
+/// Operations between two checks of the budget.
 const STEP: u64 = 1000;
 /// Bytes of an inode that is in use, with its name and all that may belong to it.
 const IN_USE: u64 = 1000;
 /// A day's changes at 500 a second.
 const DAY: u64 = 24 * 3600 * 500;
-/// How much the process may grow between two looks at it. What an allocator keeps of memory that was
-/// given back moves by some MiB from run to run; what one operation leaks grows with their number: at
-/// one line of 64 bytes in 100 operations, a million of them pass this.
+/// How much the process may grow between two checks. Freed memory that an allocator keeps varies by some MiB from run
+/// to run; a leak of one operation grows with their number: at one line of 64 bytes in 100 operations, a million of
+/// them exceed this.
 const GROWTH: u64 = 16 << 20;
 
 fn config() -> VfsConfig {
@@ -52,7 +52,7 @@ fn plant(top: &Directory) {
     top.create_directory("common", 0o755).unwrap();
 }
 
-/// One operation, some of which are changes. It may fail; what it leaves is what counts.
+/// One operation, some of which are changes. It may fail; the test checks the state that it leaves.
 fn operation(vfs: &Arc<Vfs>, top: &Directory, thread: u64, numbers: &mut Numbers) {
     let own = |numbers: &mut Numbers| match numbers.below(8) {
         0 => format!("common/{}", numbers.below(OWN)),
@@ -112,7 +112,7 @@ fn churn(vfs: &Arc<Vfs>, seed: u64, end: Instant, least: u64) -> u64 {
     done.into_inner()
 }
 
-/// Takes everything away again, and asserts that nothing is left of it.
+/// Removes everything, and asserts that nothing is left of it.
 fn assert_all_goes(vfs: &Arc<Vfs>) {
     let top = root(vfs);
     for directory in top.list_all().unwrap() {
@@ -123,7 +123,7 @@ fn assert_all_goes(vfs: &Arc<Vfs>) {
     let statistics = vfs.statistics();
     assert_eq!((statistics.names.held, statistics.inodes.held), (0, 1), "the root stays");
     assert_eq!((statistics.negatives, statistics.inodes_active), (0, 1));
-    // A thread's end is not over when it is joined: it gives its place in the epochs back a little later.
+    // A joined thread may still be ending: it leaves its place in the epochs a little later.
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         epoch::collect();

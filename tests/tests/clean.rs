@@ -1,7 +1,7 @@
-//! Floor: cleaning one directory, as users of the core see it: what asks the store again, and what does not.
+//! Floor: cleaning one directory, as users of the core see it: which lookups ask the store again, and which do not.
 //!
-//! The store is hostile: it counts its calls, and holds them at gates. The last test prints a seed
-//! (`UVFS_SEED` replays it).
+//! The store is hostile: it counts its calls, and holds them at gates. The last test prints a seed (`UVFS_SEED` replays
+//! it).
 
 use std::ops::ControlFlow;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
@@ -89,8 +89,8 @@ fn what_was_cleaned_before_it_came_does_not_concern_it() {
     drop(scene.begin("b", Clean::Both));
     move_to(&scene, "a/d", "b/d");
     move_to(&scene, "c/3", "b/3");
-    // A move makes the attributes of what moved uncertain. And any other cleaning makes everybody ask
-    // what was cleaned above.
+    // A move makes the attributes of the moved object uncertain. And any other cleaning makes every walk check the
+    // cleanings of its ancestors.
     scene.stat_all(&["b/d", "b/3"]);
     drop(scene.begin("c", Clean::Both));
     assert_eq!(scene.lookups(|| scene.stat_all(&["b/d/e/1", "b/3"])), 0);
@@ -376,8 +376,8 @@ fn one_level_tells_what_all_levels_tell() {
     assert_eq!(scene.vfs.child_towards(top.node(), deep.node().id()), Some(foo));
 }
 
-/// A level that was counted is told again while nothing came or went: each thing that does makes it old, and what a level costs in
-/// memory is in the budget. A page that looked every five seconds kept a core busy for a tenth of its time.
+/// A counted level is reported again while nothing changed. Each change makes it outdated, and its memory is in the
+/// budget. Bug: a page that refreshed every five seconds kept a core busy for a tenth of its time.
 #[test]
 fn a_level_is_told_as_it_is_after_anything_changed() {
     let scene = Scene::lazy();
@@ -388,7 +388,7 @@ fn a_level_is_told_as_it_is_after_anything_changed() {
     };
     let compare = |what: &str| {
         let level = scene.vfs.resident_level(directory.node());
-        // Not from what was kept.
+        // Not the cached count.
         assert_eq!(sum(&level), scene.vfs.resident(directory.node()), "{what}");
         assert_eq!(scene.vfs.resident_level(directory.node()), level, "{what}: asked again");
         let all = scene.vfs.resident_by_directory(directory.node());
@@ -431,7 +431,7 @@ fn a_level_is_told_as_it_is_after_anything_changed() {
     assert_eq!(sum(&compare("cleaned")), Resident::default());
 }
 
-/// A level may be as large as the cache; what is told of it is not.
+/// A level may be as large as the cache; its report is bounded.
 #[test]
 fn a_level_of_very_many_directories_has_a_bound_and_loses_nothing() {
     let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
@@ -451,7 +451,7 @@ fn a_level_of_very_many_directories_has_a_bound_and_loses_nothing() {
     assert!(level.children.iter().all(|child| child.name.is_some()), "those told apart have names");
 }
 
-/// Against what the store says: a tree that changes at random, cleaned at random.
+/// Compared with the store: a tree that changes at random, cleaned at random.
 #[test]
 fn cleaning_at_random_changes_no_answer() {
     let seed = seed();

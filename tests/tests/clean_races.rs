@@ -1,8 +1,8 @@
-//! Floor: cleaning against what comes in between. Each test met a bug, or looked for one: something used
-//! that was cached before, something outside that was taken, or a file denied that was there all the time.
+//! Floor: cleaning against concurrent changes. Each test found a bug, or searched for one: an old cached entry that was
+//! used, an outside entry that was evicted, or an existing file reported missing.
 //!
-//! The store is hostile: it holds calls at gates, claims what it is told to, and reports news. Some tests
-//! race; they print nothing and need no seed, since what they look for must not happen in any order.
+//! The store is hostile: it holds calls at gates, has changeable capabilities, and reports news. Some tests race; they
+//! print no seed and need none, since the fault must not happen in any order.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use uvfs_vfs::{
     SetAttributes, VfsConfig,
 };
 
-/// What a shared store says is believed for long.
+/// Answers of a shared store have a long lifetime.
 fn hours() -> VfsConfig {
     let hour = Duration::from_secs(3600);
     VfsConfig {
@@ -118,7 +118,7 @@ fn a_file_whose_directory_was_evicted_has_a_home() {
             .unwrap()
             .node
     };
-    // The directory goes, the file is held.
+    // The directory is evicted, the file is held.
     scene.vfs.forget_unused();
     let file = scene
         .vfs
@@ -138,7 +138,7 @@ fn a_file_whose_directory_was_evicted_has_a_home() {
     assert_eq!(scene.reads(|| drop(content(&scene.open("a/1")))), 0);
 }
 
-/// An answer from before a rename says where the file is.
+/// An answer from before a rename has the file's old place.
 #[test]
 fn an_overtaken_answer_does_not_move_the_file() {
     let scene = Scene::new();
@@ -169,7 +169,7 @@ fn an_overtaken_answer_does_not_move_the_file() {
     assert_eq!(scene.reads(|| drop(content(&file))), 1);
 }
 
-/// C5 for what lies below: the cleaned directory and one below it were both evicted.
+/// C5 for entries below: the cleaned directory and one below it were both evicted.
 #[test]
 fn what_was_cleaned_is_left_to_those_below_too() {
     for trees in 0..4 {
@@ -199,7 +199,7 @@ fn what_was_cleaned_is_left_to_those_below_too() {
     }
 }
 
-/// A store moves directories about; what is cached of parents makes a circle.
+/// A store moves directories; cached parents form a circle.
 #[test]
 fn parents_that_make_a_circle_end_no_lookup() {
     let scene = Scene::over(
@@ -238,7 +238,7 @@ fn parents_that_make_a_circle_end_no_lookup() {
     let _ = a.stat("none");
 }
 
-/// The other name of a file goes.
+/// The other name of a file is removed.
 #[test]
 fn a_file_with_one_name_left_lies_there() {
     let scene = Scene::new();
@@ -283,7 +283,7 @@ fn no_file_is_denied_while_the_reaper_goes() {
     assert_eq!(denied, 0);
 }
 
-/// A cleaning of all, while a directory moves: after both, nothing from before is used.
+/// A cleaning of everything, while a directory moves: after both, no older entry is used.
 #[test]
 fn a_cleaning_of_all_is_not_missed_by_a_move() {
     let scene = Scene::new();
@@ -345,7 +345,7 @@ fn outside_nothing_is_asked_again() {
     assert!(!asked.contains(&"x".to_string()), "{asked:?}");
 }
 
-/// What came after the cleaning is not taken.
+/// Inodes found after the cleaning are not evicted by it.
 #[test]
 fn inodes_found_after_are_not_taken() {
     let scene = Scene::over(
@@ -362,7 +362,7 @@ fn inodes_found_after_are_not_taken() {
     );
     scene.make(&["a/1"]);
     let cleaning = scene.begin("a", Clean::Names);
-    // Somebody goes on using it: names are not believed here, so every inode is an orphan when idle.
+    // A thread keeps using it: names have no lifetime here, so every inode is an orphan when idle.
     let mut rounds = 0;
     let _ = cleaning.reap(Dirty::Skip, &mut |progress| {
         rounds += 1;
@@ -464,7 +464,7 @@ fn pages_made_while_the_file_moves() {
     assert_eq!(missed, 0);
 }
 
-/// Steps over inodes without a name: not their number times the depth of what is cleaned.
+/// Steps over inodes without a name: not their number times the depth of the cleaned directory.
 #[test]
 fn a_deep_chain_beside_many_idle_inodes() {
     let scene = Scene::over(
@@ -526,7 +526,7 @@ fn an_old_answer_does_not_replace_a_later_one() {
     assert_eq!(directory.stat("2").unwrap().uid, 7, "seen once, it stays");
 }
 
-/// A file whose name went, and whose other name nobody has asked for since: the next cleaning takes its pages.
+/// A file with one removed name, whose other name was not looked up since: the next cleaning evicts its pages.
 #[test]
 fn a_file_of_which_a_name_went_is_cleaned_before_the_other_is_asked_for() {
     let scene = Scene::new();
@@ -611,7 +611,7 @@ fn a_held_file_of_which_a_name_went_is_cleaned_where_it_is() {
     assert_eq!(scene.reads(|| drop(content(&scene.open("b/1")))), 1);
 }
 
-/// A name goes while the other one is looked up.
+/// A name is removed while the other one is looked up.
 #[test]
 fn a_name_that_goes_beside_a_lookup_of_the_other() {
     let scene = Scene::new();

@@ -21,7 +21,7 @@ use uvfs_vfs::{
 };
 
 const DIRS: [&str; 5] = ["a", "a/b", "a/b/c", "z", "z/y"];
-/// Directories that roam, with something below them; and what lies deep in each.
+/// Directories that are moved, with entries below; and the deep entries of each.
 const ROAMERS: [&str; 2] = ["g0", "g1"];
 const DEEP: &str = "x/deep";
 const RECORD: usize = 64;
@@ -49,7 +49,7 @@ fn version(bytes: &[u8], file: u64, at: u64) -> u64 {
     version
 }
 
-/// What the store is told to fail with.
+/// The planned error of the store.
 const PLANNED: i32 = 5;
 
 fn planned<T>(result: &Result<T>) -> bool {
@@ -69,7 +69,7 @@ fn again<T>(mut ask: impl FnMut() -> Result<T>) -> (Result<T>, bool) {
     }
 }
 
-/// What can be done twice.
+/// Repeats an operation that is safe to repeat.
 fn surely<T>(ask: impl FnMut() -> Result<T>) -> T {
     again(ask).0.unwrap()
 }
@@ -87,7 +87,7 @@ struct Storm {
     owned: Arc<Mutex<Vec<Model>>>,
 }
 
-/// What an owner's names mean: the number of a text, or `None` for a directory.
+/// The names of an owner: the number of a text, or `None` for a directory.
 #[derive(Debug, Clone, Default)]
 struct Model {
     me: u64,
@@ -132,7 +132,7 @@ impl Storm {
         self.at(file as usize, |path| self.top.open(path, OpenOptions::read_write()))
     }
 
-    /// A handle of a directory where names are owned: by its path, or deep in what roams.
+    /// A handle of a directory with owned names: by its path, or deep in a moved one.
     fn directory(&self, at: usize) -> Directory {
         match DIRS.get(at) {
             Some(path) => surely(|| self.top.open_directory(path)),
@@ -204,7 +204,7 @@ impl Storm {
         content
     }
 
-    /// What was confirmed before an fsync is in the store after it.
+    /// Writes confirmed before an fsync are in the store after it.
     fn syncer(&self, _: u64, mut numbers: Numbers) {
         while self.goes_on() {
             let file = numbers.below(FILES);
@@ -248,7 +248,7 @@ impl Storm {
         }
     }
 
-    /// Has names of its own, and knows what they mean.
+    /// Owns names, and knows their objects.
     fn owner(&self, me: u64, mut numbers: Numbers) {
         let mut model = Model { me, ..Model::default() };
         let places = (DIRS.len() + ROAMERS.len()) as u64;
@@ -289,7 +289,7 @@ impl Storm {
                 let text = format!("{}-{}", model.me, model.texts.len()).repeat(20);
                 surely(|| directory.write_file(&label_one, &text));
                 match meaning {
-                    // By whatever name.
+                    // By any name.
                     Some(Some(at)) => model.texts[at] = text,
                     _ => {
                         model.names.insert(one, Some(model.texts.len()));
@@ -337,7 +337,7 @@ impl Storm {
         }
     }
 
-    /// A name means what its owner made of it, and nothing else.
+    /// A name has the object that its owner made, and no other.
     fn check(&self, model: &Model, held: &[Directory], slot: (usize, u64)) {
         let label = format!("own-{}-{}", model.me, slot.1);
         let directory = &held[slot.0];
@@ -454,7 +454,7 @@ fn storm(kind: Kind, config: VfsConfig, seed: u64, length: Duration) {
             assert_eq!(seen, scene.confirmed(file, at as u64), "at {at} of {file}, in the end");
         }
     }
-    // What the store itself has is what the owners left, and so is what the caches say.
+    // The store has the owners' final state, and the caches show the same.
     let outside = vfs_over(&HostileBackend::over(store.inner().clone()), VfsConfig::default());
     for top in [root(&outside), scene.top.clone()] {
         let roamers = (FILES as usize..scene.places.len())

@@ -1,8 +1,8 @@
-//! Floor: threads that clean, beside all others: the promise. The store is changed behind the caches' back,
-//! so that only a cleaning can make them notice. Every change has a number. What the store had when a
-//! cleaning of a directory began is what everybody sees of things below it who asks after the cleaning
-//! returned, or something later: names, what is missing, attributes and data, from the top, through handles
-//! deep below, and by id, while directories and files move in and out, by the caches and behind their back.
+//! Floor: threads that clean, beside all others: the promise. The store is changed past the caches, so that only a
+//! cleaning reveals the change. Every change has a number. A cleaning of a directory returns; every later request about
+//! objects below it sees at least the store's state at the begin of the cleaning. This covers names, missing names,
+//! attributes and data, from the top, through deep handles, and by id, while directories and files move in and out,
+//! through the caches and past them.
 //!
 //! A seed (`UVFS_SEED`) replays the choices, not the schedule. `UVFS_STRESS_SECONDS` runs longer.
 
@@ -22,7 +22,7 @@ use uvfs_vfs::{
 
 const TOP: u64 = 0;
 const M: u64 = 3;
-/// What things lie in: the root, two directories in it, and one that moves between these two.
+/// Directories of things: the root, two directories in it, and one that moves between these two.
 const PLACES: [&str; 3] = ["", "l", "r"];
 /// Things that move: the third place, two directories, and two files.
 const THINGS: [&str; 5] = ["m", "d0", "d1", "q0", "q1"];
@@ -37,12 +37,12 @@ struct Versions {
     directory: InodeId,
     attributed: InodeId,
     paged: InodeId,
-    /// What the store has.
+    /// The store's state.
     now: AtomicU64,
-    /// What everybody sees at least, of names and attributes, and of data.
+    /// The least state that every request sees, of names and attributes, and of data.
     names: AtomicU64,
     pages: AtomicU64,
-    /// The place whose cleaning said so last; 4 for the thing itself.
+    /// The last cleaned place that set it; 4 for the thing itself.
     cleaned: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Promise {
         !self.stop.load(SeqCst)
     }
 
-    /// Where a thing is said to be, unless it is moving; and what that rests on.
+    /// The announced place of a thing, unless it is moving; and the guaranteed states.
     fn path(&self, thing: usize) -> Option<(String, [u64; 2])> {
         let word = self.places[thing].load(SeqCst);
         let place = match word % 4 {
@@ -141,7 +141,7 @@ impl Promise {
         self.places[thing].load(SeqCst) == word && (word % 4 != M || m == of_m)
     }
 
-    /// If a thing surely lies below a place: what that rests on.
+    /// If a thing is certainly below a place: the guaranteed states.
     fn below(&self, thing: usize, place: u64) -> Option<[u64; 2]> {
         if place == TOP {
             return Some([0, 0]);
@@ -192,7 +192,7 @@ impl Promise {
         versions.now.store(next, SeqCst);
     }
 
-    /// Cleans `place`, or a directory of a thing; then what the store had is what is seen.
+    /// Cleans `place`, or a directory of a thing; from then on the store's state is visible.
     fn clean(&self, place: Place, clean: Clean, numbers: &mut Numbers) {
         let (path, rests) = match place {
             Place::Of(M) => match self.path(0) {
@@ -251,7 +251,7 @@ impl Promise {
         let new = (old - 1 + 1 + numbers.below(others - 1)) % others + 1;
         self.places[thing].store((word / 4 + 1) * 4 + old, SeqCst);
         let path = |place: u64| match place {
-            // Somebody may be moving it.
+            // Another thread may be moving it.
             M => loop {
                 if let Some((path, _)) = self.path(0) {
                     break path;
@@ -276,7 +276,7 @@ impl Promise {
         }
         loop {
             let done = match foreign {
-                // Who moved it behind their back shows them where it is.
+                // A move past the caches makes the new place known by a lookup.
                 true => self.top.stat(full(new)).map(|_| ()),
                 false => self.top.rename(full(old), full(new), RenameMode::NoReplace),
             };
@@ -289,7 +289,7 @@ impl Promise {
         self.places[thing].store((word / 4 + 2) * 4 + new, SeqCst);
     }
 
-    /// Keeps some things: changes and moves them, and cleans whatever.
+    /// Owns some things: changes and moves them, and cleans at random.
     fn keeper(&self, me: u64, mut numbers: Numbers) {
         let mine: &[usize] = if me == 0 { &[0, 1, 3] } else { &[2, 4] };
         while self.goes_on() {
@@ -299,7 +299,7 @@ impl Promise {
             }
             let clean = some_clean(&mut numbers);
             match numbers.below(10) {
-                // What was just cleaned moves at once.
+                // A thing just cleaned moves at once.
                 0 | 1 => {
                     let place = self.places[thing].load(SeqCst) % 4;
                     let place = if numbers.below(2) == 0 { TOP } else { place };
@@ -436,7 +436,7 @@ impl Promise {
             2 | 3 => {
                 let part = *numbers.of(&["v", "a"]);
                 let found = from.stat(path(part));
-                // What was replaced may be gone before its attributes are asked for.
+                // A replaced object may be freed before its attributes are requested.
                 if part == "v" && matches!(found, Err(Error::Stale)) {
                     return Ok(());
                 }
@@ -469,13 +469,13 @@ impl Promise {
         Ok(())
     }
 
-    /// Fails unless the name of version `floor` was there, or is gone because of later ones.
+    /// Fails unless the name of version `floor` existed, or was removed by later ones.
     fn there_or_over(versions: &Versions, floor: u64, there: bool) -> Result<()> {
         let over = versions.now.load(SeqCst) + 1 >= floor + KEPT;
         if there || over { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// Where a thing is said to be, where the caches take it to be, and what was cleaned last.
+    /// The announced place of a thing, its place in the caches, and the last cleaning.
     fn story(&self, thing: usize, spot: usize, file: &File) -> String {
         let place = self.places[thing].load(SeqCst);
         let places = ["l", "r"].map(|path| self.top.open_directory(path).unwrap());
@@ -490,7 +490,7 @@ impl Promise {
         )
     }
 
-    /// Attributes of an object that stays the same, found by name.
+    /// Attributes of an unreplaced object, found by name.
     fn attributes_are(&self, seen: u64, floor: u64, how: &str) {
         if seen < floor {
             panic!("{how}: attributes {seen} after {floor} was cleaned");
@@ -540,7 +540,7 @@ impl Promise {
         Ok(())
     }
 
-    /// Alone: after the last cleaning everything is what the store has.
+    /// Alone: after the last cleaning everything has the store's state.
     fn assert_current(&self) {
         drop(self.vfs.begin_clean(self.top.node(), Clean::Both).unwrap());
         for thing in 1..THINGS.len() {
@@ -560,7 +560,7 @@ impl Promise {
 }
 
 const FILLERS: u64 = 300;
-/// What is cleaned: a place, or a directory of a thing.
+/// The target of a cleaning: a place, or a directory of a thing.
 #[derive(Clone, Copy)]
 enum Place {
     Of(u64),
@@ -590,7 +590,7 @@ fn promise(kind: Kind, config: VfsConfig, seed: u64, length: Duration) {
         Promise::filler,
     ];
     play(&scene, &scene.stop, (seed, length), &acts, |round| {
-        // The journal begins anew, too.
+        // The journal restarts, too.
         if round % 20 == 1 {
             store.follow(Plan::random(seed ^ round, 0.05, delays()));
         }
@@ -624,7 +624,7 @@ fn what_was_there_before_a_cleaning_is_not_seen_after_it() {
     }
 }
 
-/// An answer from before a cleaning is given to who asked, and to be believed by no frontend.
+/// An answer from before a cleaning is returned to its caller, with no lifetime for a frontend.
 #[test]
 fn an_old_answer_is_not_to_be_believed() {
     let _turn = Turn::take();

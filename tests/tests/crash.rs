@@ -1,13 +1,14 @@
 //! Floor: crash. The daemon of a mounted directory is killed while two threads write through it.
 //!
-//! The promise: what was fsynced is in the source, a rename as soon as its directories were; the
-//! mount says ENOTCONN instead of hanging; `uvfs unmount` clears it, and the next daemon serves what
-//! the last one left. Held with the kernel passing data through and without.
+//! The promise: fsynced data is in the source, and a rename as soon as its directories were synced.
+//! The mount returns ENOTCONN instead of hanging; `uvfs unmount` clears it, and the next daemon
+//! serves the state that the last one left. Tested with the kernel passing data through and
+//! without.
 //!
 //! Drives the built `uvfs`: `UVFS_BINARY` names it, else it is beside this test's own target
 //! directory, else it is built. Needs root and `/dev/fuse`; is skipped where they lack.
 //!
-//! Weakness: the host does not crash, so what the store itself promises to a disk is not tried.
+//! Weakness: the host does not crash, so the store's own promises to a disk are not tested.
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -88,7 +89,7 @@ fn report(options: &[&str], files: &[Files]) {
     println!("{options:?}: {count} files, {records} records and {renamed} renames fsynced");
 }
 
-/// What is known of the files of one writer, by their numbers.
+/// The known states of one writer's files, by their numbers.
 type Files = BTreeMap<u64, State>;
 
 /// One file.
@@ -106,7 +107,7 @@ struct State {
     renames: usize,
 }
 
-/// Creates, appends, renames and fsyncs files of its own until the mount is dead.
+/// Creates, appends, renames and fsyncs its own files until the mount is dead.
 struct Writer {
     who: usize,
     folder: PathBuf,
@@ -121,7 +122,7 @@ impl Writer {
         Self { who, folder, numbers: Numbers(seed), files: Files::new(), next: 0, tell }
     }
 
-    /// Returns what ended it.
+    /// Returns the error that ended it.
     fn run(&mut self) -> io::Error {
         if let Err(error) = fs::create_dir(self.folder.join("other")) {
             return error;
@@ -170,7 +171,7 @@ impl Writer {
         let to = format!("{folder}{id}.{generation}");
         state.tried_path.clone_from(&to);
         let (from, to_path) = (self.folder.join(from), self.folder.join(&to));
-        // A rename that fails has not happened, or has and nobody was told: either path will do.
+        // A rename that fails has not happened, or has without an answer: either path is right.
         fs::rename(&from, &to_path)?;
         for path in [&from, &to_path] {
             sync_directory(path.parent().expect("in the writer's folder"))?;
@@ -216,7 +217,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// A record says whose it is and where it belongs, and its rest follows from that.
+/// A record contains its writer and its place, and its other bytes follow from these.
 fn record(who: usize, id: u64, at: u64) -> Vec<u8> {
     let mut bytes = format!("writer {who} file {id} record {at}\n").into_bytes();
     let mut filling = Numbers((who as u64) << 56 ^ id << 24 ^ at);
@@ -228,7 +229,7 @@ fn folder_name(who: usize) -> String {
     format!("writer-{who}")
 }
 
-/// Holds `top` against what was fsynced: all of it, and nothing that nobody wrote.
+/// Compares `top` with the fsynced states: all of them, and nothing that no writer wrote.
 fn check(top: &Path, writers: &[Files]) {
     for (who, files) in writers.iter().enumerate() {
         let folder = top.join(folder_name(who));
@@ -286,7 +287,7 @@ fn file_number(path: &str) -> u64 {
     name.and_then(|name| name.parse().ok()).unwrap_or_else(|| panic!("a name nobody gave: {path}"))
 }
 
-/// What a call on the mount says when the daemon is gone, or goes while it waits.
+/// The error of a call on the mount when the daemon is dead, or dies while the call waits.
 fn is_of_a_dead_daemon(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
@@ -295,7 +296,7 @@ fn kill(pid: Pid) {
     rustix::process::kill_process(pid, Signal::KILL).expect("the daemon lives");
     eventually("the daemon is dead", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        // A zombie waits for its parent to look; nothing of it serves any more.
+        // A zombie waits for its parent; nothing of it serves any more.
         stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
     });
 }
@@ -308,7 +309,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A source and a mountpoint. Leaves nothing mounted, and no daemon, whatever becomes of the test.
+/// A source and a mountpoint. Leaves nothing mounted, and no daemon, after any result of the test.
 struct Place {
     binary: PathBuf,
     _folder: tempfile::TempDir,
@@ -318,7 +319,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn new() -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
@@ -352,12 +353,12 @@ impl Place {
         assert!(!is_mounted(&self.mountpoint), "it is unmounted");
     }
 
-    /// Runs `uvfs VERB MOUNTPOINT`; what it prints.
+    /// Runs `uvfs VERB MOUNTPOINT`; returns its output.
     fn uvfs(&self, verb: &str, options: &[&str]) -> String {
         succeed(Command::new(&self.binary).arg(verb).arg(&self.mountpoint).args(options))
     }
 
-    /// Every way in says ENOTCONN, at once.
+    /// Every access returns ENOTCONN, at once.
     fn assert_dead(&self) {
         assert!(is_mounted(&self.mountpoint), "it stays mounted until somebody clears it");
         let file = self.mountpoint.join(folder_name(0));
@@ -378,7 +379,7 @@ impl Drop for Place {
     }
 }
 
-/// Detaches what is mounted; its daemon, if it lives, then ends by itself.
+/// Detaches the mount; its daemon, if it lives, then ends by itself.
 fn clear(mountpoint: &Path) {
     while is_mounted(mountpoint) {
         if rustix::mount::unmount(mountpoint, UnmountFlags::DETACH | UnmountFlags::FORCE).is_err() {
@@ -394,7 +395,7 @@ fn is_mounted(mountpoint: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(wanted))
 }
 
-/// Runs a command that has to succeed; what it prints.
+/// Runs a command that has to succeed; returns its output.
 fn succeed(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,19 +1,19 @@
-//! Floor: documents. Every block of README.md and docs/tutorials that a reader would type is run as it is written.
+//! Floor: documents. Every block of README.md and docs/tutorials that a reader would type is run unchanged.
 //!
 //! # Boundary
 //! A page is a script: its `sh` and `console` blocks run in order, in one shell, in a fresh folder. A block whose first
-//! line is a comment with the name of a file (`/* stats.c */`, `# rules.toml`) is that file. In a `console` block a line that begins with `$ ` is a command,
-//! and the lines after it are what the command prints. A block that cannot run here has a comment above it:
-//! `<!-- not run: REASON -->`. Rust blocks are tests of the documentation already.
+//! line is a comment with the name of a file (`/* stats.c */`, `# rules.toml`) is that file. In a `console` block a
+//! line that begins with `$ ` is a command, and the lines after it are its output. A block that cannot run here has a
+//! comment above it: `<!-- not run: REASON -->`. Rust blocks are tests of the documentation already.
 //!
 //! # Concurrency
 //! The shell has its own mount and process namespaces: `/srv`, `/mnt` and `/run` are empty file systems in memory, so
-//! the paths work as they are written and nothing of the machine changes. Every process ends with the shell. The variables
-//! of the AWS tools lead to a store on loopback with the bucket `bucket`.
+//! the paths work unchanged and nothing of the machine changes. Every process ends with the shell. The variables of the
+//! AWS tools lead to a store on loopback with the bucket `bucket`.
 //!
 //! # Why
-//! Four of the five commands of README's image block failed as they were written, and no test noticed. Weakness: numbers
-//! are not compared, since times and sizes differ from run to run.
+//! Four of the five commands of README's image block failed, and no test noticed. Weakness: numbers are not compared,
+//! since times and sizes differ from run to run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +31,7 @@ const PAGES: [&str; 4] = [
     "docs/tutorials/mount.md",
 ];
 
-/// Stands before each command in what the shell prints.
+/// Precedes each command in the shell's output.
 const MARK: &str = "@@command ";
 
 fn repository() -> PathBuf {
@@ -75,7 +75,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// A command of a page, and what the page says that it prints.
+/// A command of a page, and its output in the page.
 #[derive(Debug)]
 struct Step {
     line: usize,
@@ -123,7 +123,8 @@ fn files_of(blocks: &[Block]) -> BTreeMap<String, String> {
     files
 }
 
-/// `line` without what differs from run to run: a number is `#`, with its unit; a path of the fresh folder is `DIR`.
+/// `line` without parts that differ from run to run: a number is `#`, with its unit; a path of the fresh folder is
+/// `DIR`.
 fn shape(line: &str, folder: &str) -> String {
     let line = line.replace(folder, "DIR").replace("/tmp/try", "DIR");
     let mut words = Vec::new();
@@ -154,8 +155,8 @@ fn shape(line: &str, folder: &str) -> String {
     words.join(" ")
 }
 
-/// The script of a page. Its functions stand for what a reader has: both programs on the path, and `cargo`, which here
-/// takes the programs that this test run has built.
+/// The script of a page. Its functions replace a reader's environment: both programs on the path, and `cargo`, which
+/// here uses the programs that this test run has built.
 fn script(steps: &[Step], sh: &[bool]) -> String {
     let mut script = String::from(include_str!("documents.sh"));
     for (at, step) in steps.iter().enumerate() {
@@ -166,7 +167,7 @@ fn script(steps: &[Step], sh: &[bool]) -> String {
     script
 }
 
-/// Runs the blocks of `page` and returns what does not hold.
+/// Runs the blocks of `page` and returns the differences.
 fn run(page: &str, files: &BTreeMap<String, String>) -> Vec<String> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
     let (mut all, mut sh) = (Vec::new(), Vec::new());
@@ -238,7 +239,7 @@ fn run(page: &str, files: &BTreeMap<String, String>) -> Vec<String> {
     faults
 }
 
-/// README told readers to mount an image in the foreground and to check it while it was mounted. Nobody had run it.
+/// Bug: README told readers to mount an image in the foreground and to check it while it was mounted, which fails.
 #[test]
 fn every_block_runs_as_it_is_written() {
     if !uvfs_skip::can_mount() {

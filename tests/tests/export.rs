@@ -1,5 +1,5 @@
-//! Floor: conformance, in process. Handles by bytes: they find their object when nothing of it is cached, follow it when
-//! it moves, and are stale when it is gone; other bytes are stale and nothing else.
+//! Floor: conformance, in process. Handles by bytes: they find their object when nothing of it is cached, follow it
+//! when it moves, and are stale when it is removed; other bytes are always stale.
 //!
 //! Deterministic.
 

@@ -1,9 +1,8 @@
-//! Floor: hostile backend. Errors, panics, short and false answers, at step N for every N of a
-//! scripted scenario. Asserted each time: nothing hangs, the caller that asked gets the error, and
-//! when the fault is over the caches agree with the store, work as before, and owe no reference.
+//! Floor: hostile backend. Errors, panics, short and false answers, at step N for every N of a scripted scenario.
+//! Asserted each time: nothing hangs, and the caller of the faulty request gets the error. After the fault the caches
+//! agree with the store, work as before, and owe no reference.
 //!
-//! Deterministic; a failure names the fault and the step. The random test prints a seed
-//! (`UVFS_SEED` replays it).
+//! Deterministic; a failure names the fault and the step. The random test prints a seed (`UVFS_SEED` replays it).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -100,12 +99,12 @@ fn hostile_calls(results: &[(&'static str, i32, usize)]) -> usize {
     results.iter().map(|(_, _, calls)| calls).sum()
 }
 
-/// The fault is over: caches and store agree, everything is cached as before, nothing is owed.
+/// The fault is over: caches and store agree, everything is cached as before, and no reference is owed.
 fn assert_consistent(hostile: &Hostile, vfs: &Arc<Vfs>, what: &str) {
     hostile.behave();
     let top = root(vfs);
     assert_eq!(snapshot(&top), inner_snapshot(hostile), "after {what}");
-    // Reading moves access times once; from then on every answer comes from the caches.
+    // Reading updates access times once; from then on every answer comes from the caches.
     snapshot(&top);
     hostile.follow(Plan::new());
     snapshot(&top);
@@ -115,8 +114,7 @@ fn assert_consistent(hostile: &Hostile, vfs: &Arc<Vfs>, what: &str) {
     assert_references_exact(vfs, hostile);
 }
 
-/// Runs the scenario with `fault` at every call in turn. Where the fault strikes, the step must end
-/// as `expected` says.
+/// Runs the scenario with `fault` at every call in turn. The step of the fault must end with `expected`.
 fn at_every_step(kind: &str, fault: &Fault, expected: i32) {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
     for index in 0..stores().len() {
@@ -129,8 +127,8 @@ fn at_every_step(kind: &str, fault: &Fault, expected: i32) {
             let journal = hostile.journal();
             let made = &journal[at - 1];
             let what = format!("{kind} at call {at} ({made:?}) in `{}`, store {index}", struck.0);
-            // After a name was taken from an object the core asks whether that was its last. The
-            // change is done by then, so an error of that question is nobody's but the core's own.
+            // After a name was removed from an object the core asks whether that was its last. The change is done by
+            // then, so no caller gets an error of that question.
             let removes = |made: &Made| matches!(made.call, Call::Rename | Call::Unlink);
             let asked_after =
                 made.call == Call::Attributes && journal[struck.2..at - 1].iter().any(removes);
@@ -141,7 +139,7 @@ fn at_every_step(kind: &str, fault: &Fault, expected: i32) {
     }
 }
 
-/// The step in which call `at` was made, what its caller was told, and where its calls begin.
+/// The step in which call `at` was made, its caller's result, and the first of its calls.
 fn struck_step(results: &[(&'static str, i32, usize)], at: usize) -> (&'static str, i32, usize) {
     let mut calls = 0;
     for (name, errno, made) in results {
@@ -173,7 +171,7 @@ fn a_panic_after_the_work_at_every_step() {
     quietly(|| at_every_step("panic after", &Fault::Panic(Moment::After), -1));
 }
 
-/// Planned panics say nothing.
+/// Planned panics print nothing.
 fn quietly(test: impl FnOnce()) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -210,8 +208,8 @@ fn random_faults_leave_caches_and_store_agreed() {
     }
 }
 
-/// The random test above, with the seed 1795366738077048567: a store took a name away and failed then, and the file's
-/// other name went on to show two links, for ever where nobody else changes the store.
+/// Bug, found by the random test above with the seed 1795366738077048567: a store removed a name and then failed, and
+/// the file's other name still showed two links, for ever if no other program changes the store.
 #[test]
 fn a_removal_that_fails_when_it_is_done_leaves_no_old_count() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -274,11 +272,11 @@ fn a_store_that_lies_about_lengths_breaks_nothing_else() {
     }
 }
 
-/// What others did to a shared store is seen when the timeouts have passed, and not believed longer
-/// because the store once gave an old answer.
+/// Others' changes to a shared store are seen when the timeouts have passed, and no later because the store once
+/// returned an old answer.
 ///
-/// On a clock that the test sets: it once slept for 200 ms at a time, and what was to be believed "for a while" was not
-/// asserted where a machine was slow.
+/// On a clock that the test sets: it once slept for 200 ms at a time, and cached answers "for a while" were not
+/// asserted on a slow machine.
 #[test]
 #[cfg(debug_assertions)]
 fn staleness_is_bounded_by_the_timeouts() {
@@ -293,7 +291,7 @@ fn staleness_is_bounded_by_the_timeouts() {
     };
     let vfs = vfs_over(&hostile, config);
     let top = root(&vfs);
-    // Somebody else, with a cache of their own.
+    // Another client, with a cache of its own.
     let honest = uvfs_backends::hostile::HostileBackend::over(hostile.inner().clone());
     let others = root(&vfs_over(&honest, VfsConfig::default()));
     others.write_file("a", "1").unwrap();
@@ -337,7 +335,7 @@ fn a_timeout_of_zero_believes_nothing() {
     }
 }
 
-/// A store that reports changes: they are seen at once, whatever the timeouts.
+/// A store that reports changes: they are seen at once, with any timeouts.
 #[test]
 fn news_is_believed_at_once() {
     let claim = |can: &mut Capabilities| {
@@ -374,7 +372,7 @@ fn news_is_believed_at_once() {
     assert_eq!(top.read_file("b").unwrap(), b"three");
 }
 
-/// News that comes while an answer is on its way overtakes the answer.
+/// News that arrives while an answer is in flight overtakes the answer.
 #[test]
 fn lookup_and_news() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -400,7 +398,7 @@ fn lookup_and_news() {
     assert!(matches!(top.stat("a"), Err(Error::NotFound)));
 }
 
-/// A store that is stuck with some names delays nobody who asks for what is cached.
+/// A store that is stuck with some names does not delay hits.
 #[test]
 fn a_stuck_store_delays_no_hit() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));

@@ -1,9 +1,8 @@
-//! Floor: conformance, through the kernel: file handles (`name_to_handle_at`, `open_by_handle_at`) outlive what is
-//! cached of their files.
+//! Floor: conformance, through the kernel: file handles (`name_to_handle_at`, `open_by_handle_at`) outlive the cached
+//! entries of their files.
 //!
-//! Needs root and `/dev/fuse`; is skipped where they lack. What the kernel and the caches have is dropped
-//! by a cleaning of the root, of this mount alone. Every mount has a watchdog that ends the process.
-//! Deterministic.
+//! Needs root and `/dev/fuse`; is skipped where they lack. A cleaning of the root, of this mount alone, empties the
+//! kernel's and our caches. Every mount has a watchdog that ends the process. Deterministic.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,7 +37,7 @@ impl Handle {
         path.push(0);
         let mut handle = Self { bytes: 128, kind: 0, opaque: [0; 128] };
         let mut mount = MaybeUninit::<i32>::uninit();
-        // SAFETY: a path that ends with 0, a handle with the room that it says, and room for an int.
+        // SAFETY: a path that ends with 0, a handle with its declared room, and room for an int.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -53,8 +52,8 @@ impl Handle {
         handle
     }
 
-    /// The same with another node id and generation, as whoever may open by handle can make one up. The kernel's own
-    /// format for FUSE: the id's upper half, its lower half, the generation.
+    /// The same with another node id and generation, which a program with the right to open by handle can forge. The
+    /// kernel's own format for FUSE: the id's upper half, its lower half, the generation.
     fn made_up(&self, id: u64, generation: Option<u32>) -> Self {
         let mut handle = self.clone();
         let halves = [(id >> 32) as u32, id as u32];
@@ -74,7 +73,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn over(store: impl Backend) -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
@@ -123,7 +122,7 @@ impl Mounted {
         if done < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: just opened, and owned by nothing else.
         Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(done).unwrap()) }.into())
     }
 
@@ -133,7 +132,7 @@ impl Mounted {
         Ok(String::from_utf8_lossy(&text[..count]).into_owned())
     }
 
-    /// What was just removed may be in use for a moment: the kernel closes files in the background.
+    /// An object just removed may be in use for a moment: the kernel closes files in the background.
     fn goes_stale(&self, handle: &Handle) {
         let until = Instant::now() + Duration::from_secs(60);
         while self.open(handle).is_ok() && Instant::now() < until {
@@ -197,8 +196,8 @@ fn existing_files_open(mounted: &Mounted) {
     }
 }
 
-/// xfstests generic/426, 467, 756 and 777 showed that `open_by_handle_at` gave ESTALE for files that were there, as
-/// soon as the kernel had dropped what it knew of them.
+/// Bug: xfstests generic/426, 467, 756 and 777 showed that `open_by_handle_at` returned ESTALE for existing files as
+/// soon as the kernel had evicted them.
 #[test]
 fn a_handle_opens_what_everybody_has_forgotten() {
     let source = tempfile::tempdir().unwrap();
@@ -232,7 +231,7 @@ fn a_handle_of_what_is_gone_is_stale_for_ever() {
             }
             old.iter().for_each(|handle| mounted.assert_stale(handle, "removed long ago"));
         }
-        // The host likes to give a number just freed to the next file.
+        // The host likely reuses a freed number for the next file.
         mounted.write("d/name", "the last one");
         mounted.forget();
         old.iter().for_each(|handle| mounted.assert_stale(handle, "another is there now"));
@@ -243,8 +242,8 @@ fn a_handle_of_what_is_gone_is_stale_for_ever() {
     }
 }
 
-/// What others change behind the mount: a file that they replace is never taken for the old one, and one that they
-/// move is found again when somebody has looked it up.
+/// Changes past the mount: a file that another program replaces is never taken for the old one, and one that it moves
+/// is found again after a lookup.
 #[test]
 fn a_handle_follows_what_is_known_of_the_host_and_guesses_nothing() {
     let source = tempfile::tempdir().unwrap();
@@ -291,8 +290,8 @@ fn store_of(image: &Path) -> ImageBackend {
     ImageBackend::open(device, ImageConfig::default()).unwrap()
 }
 
-/// An image's store finds an object by its number: after everything was dropped (`uvfs drop 3`), and without having seen it
-/// before. A number that somebody made up is of nothing, of the file system itself, or of another generation.
+/// An image's store finds an object by its number: after everything was dropped (`uvfs drop 3`), and without an earlier
+/// lookup. A forged number finds no object, the file system's own, or another generation.
 #[test]
 fn a_handle_into_an_image_opens_what_was_dropped_and_a_made_up_one_is_stale() {
     let folder = tempfile::tempdir().unwrap();
@@ -324,8 +323,8 @@ fn a_handle_into_an_image_opens_what_was_dropped_and_a_made_up_one_is_stale() {
     mounted.end();
 }
 
-/// xfstests generic/477 opens by handles from before the last mount: ESTALE, whatever the store. An image finds objects by
-/// their numbers, and numbers and generations lie in it; so they also outlive the mount.
+/// xfstests generic/477 opens by handles from before the last mount: ESTALE on other stores. An image finds objects by
+/// their numbers, and stores numbers and generations; so handles also outlive the mount.
 #[test]
 fn a_handle_into_an_image_outlives_the_mount() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,11 @@
-//! Floor: crashes of others: what is shown of an image whose power was cut under the kernel is what the kernel shows of it, once
-//! each has replayed the journal.
+//! Floor: crashes of others: an image whose power was cut under the kernel looks the same through uvfs and through the
+//! kernel, once each has replayed the journal.
 //!
-//! The kernel's ext4 writes to a loop device whose file is served by a store that records each write and each flush. A cut keeps
-//! everything before the last flush and, of what came after it, a beginning or any pages. Needs root, `/dev/fuse`, loop devices and
-//! mke2fs; is skipped where they lack. The kernel's timing decides what is recorded, so no two runs have the same cuts; a
-//! failing image is kept and named. `UVFS_CUTS` says how many cuts (`cargo xtask cuts` sets it); otherwise there are a few.
+//! The kernel's ext4 writes to a loop device whose file is on a store that records each write and each flush. A cut
+//! keeps everything before the last flush and, of later writes, a prefix or any pages. Needs root, `/dev/fuse`, loop
+//! devices and mke2fs; is skipped where they lack. The kernel's timing decides the recorded writes, so no two runs have
+//! the same cuts; a failing image is kept and named. `UVFS_CUTS` sets the number of cuts (`cargo xtask cuts` sets it);
+//! otherwise there are a few.
 
 #![expect(clippy::disallowed_types, reason = "std's mutex: the store is no part of uvfs")]
 
@@ -29,16 +30,16 @@ const DISK: InodeId = InodeId(2);
 const PAGE: usize = 4096;
 /// Cuts of one recording.
 const CUTS: usize = 20;
-/// What a run without `UVFS_CUTS` takes.
+/// The cuts of a run without `UVFS_CUTS`.
 const FEW: usize = 8;
 
-/// What reached the disk, in order.
+/// The events on the disk, in order.
 enum Event {
     Write(u64, Vec<u8>),
     Flush,
 }
 
-/// One file, `disk`, and what happens to it.
+/// One file, `disk`, and its events.
 #[derive(Clone)]
 struct Recorder(Arc<Mutex<(Vec<u8>, Vec<Event>)>>);
 
@@ -116,7 +117,7 @@ impl Data for Recorder {
     }
 }
 
-/// Runs a command for twenty seconds at most; what went wrong.
+/// Runs a command for twenty seconds at most; returns its error.
 fn done(program: &str, arguments: &[&str]) -> std::result::Result<String, String> {
     let output = Command::new("timeout").args(["-k", "2", "20", program]).args(arguments).output();
     let output = output.map_err(|error| format!("timeout: {error}"))?;
@@ -134,7 +135,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// A file system of the kernel over a file, through a loop device that goes with it.
+/// A file system of the kernel over a file, through a loop device that is detached with it.
 struct Kernel(PathBuf);
 
 impl Kernel {
@@ -153,7 +154,7 @@ impl Drop for Kernel {
     }
 }
 
-/// What a path is: mode, links, owner, group, size, times, contents or text, attributes.
+/// The object of a path: mode, links, owner, group, size, times, contents or text, attributes.
 #[derive(Debug, PartialEq, Eq)]
 struct About {
     head: (u16, u64, u32, u32, u64),
@@ -260,9 +261,9 @@ fn shown_by_the_kernel(root: &Path) -> std::io::Result<Tree> {
     Ok(tree)
 }
 
-/// Changes of all kinds to what is below `root`, some of them synchronous.
+/// Changes of all kinds below `root`, some of them synchronous.
 fn work(root: &Path, numbers: &mut Numbers, steps: usize) {
-    // What is not there any more is an error that matters to nobody.
+    // The error of a removed object is ignored.
     let path =
         |numbers: &mut Numbers| root.join(format!("d{}/f{}", numbers.below(4), numbers.below(40)));
     for directory in 0..4 {
@@ -306,15 +307,15 @@ fn work(root: &Path, numbers: &mut Numbers, steps: usize) {
     }
 }
 
-/// The disk as it is after a power cut at some moment.
+/// The disk after a power cut at some moment.
 struct Cuts<'a> {
     events: &'a [Event],
-    /// What is certainly there, and how many events that is.
+    /// The certain content, and the number of its events.
     stable: (Vec<u8>, usize),
 }
 
 impl Cuts<'_> {
-    /// The disk when `events` events had been asked for; moments come in order.
+    /// The disk after `events` events were requested; moments come in order.
     fn at(&mut self, events: usize, numbers: &mut Numbers) -> Vec<u8> {
         let past = &self.events[..events];
         let flush = past.iter().rposition(|event| matches!(event, Event::Flush)).unwrap_or(0);
@@ -331,7 +332,7 @@ impl Cuts<'_> {
     }
 }
 
-/// Applies the pages of a write that `reached` says so of.
+/// Applies those pages of a write for which `reached` returns true.
 fn put(disk: &mut [u8], event: &Event, mut reached: impl FnMut(usize) -> bool) {
     let Event::Write(offset, data) = event else { return };
     for (page, bytes) in data.chunks(PAGE).enumerate() {
@@ -342,7 +343,7 @@ fn put(disk: &mut [u8], event: &Event, mut reached: impl FnMut(usize) -> bool) {
     }
 }
 
-/// What of the image is made how, and how the kernel mounts it.
+/// The options of mke2fs, and the kernel's mount options.
 const KINDS: [(&[&str], &str); 4] = [
     (&["-b", "1024", "-J", "size=1"], "commit=1"),
     (&["-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"], "data=journal,commit=1"),
@@ -402,7 +403,7 @@ fn cut((made, mounted): (&[&str], &str), count: usize, numbers: &mut Numbers) ->
         unmount_idle(|| mount.unmount(Unmount::Idle));
     }
     let ended = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64;
-    // What the kernel changes from now on is of a later second.
+    // The kernel's changes from now on have a later second.
     std::thread::sleep(Duration::from_millis(1100));
     let state = recorder.0.lock().unwrap();
     let events = &state.1;

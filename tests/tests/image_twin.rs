@@ -1,9 +1,9 @@
-//! Floor: an image that is written, against the kernel's: the same operations of four programs on two images, one of our mount and
-//! one of the kernel's, give the same results, the same tree, and images that each can read of the other.
+//! Floor: a written image, against the kernel's: the same operations of four programs on two images, one of our mount
+//! and one of the kernel's, have the same results and the same tree, and each can read the other's image.
 //!
-//! Times of now are two clocks' and are not compared; times that were set are. Blocks that are free are each one's own matter: where
-//! extents lie decides how many nodes map them. Needs root, `/dev/fuse`, loop devices and mke2fs; is skipped where they
-//! lack. `UVFS_TWIN_OPERATIONS` says how many operations, `UVFS_SEED` which.
+//! Times of now come from two clocks and are not compared; set times are. Free blocks are not compared: the places of
+//! extents decide how many nodes map them. Needs root, `/dev/fuse`, loop devices and mke2fs; is skipped where they
+//! lack. `UVFS_TWIN_OPERATIONS` sets the number of operations, `UVFS_SEED` their choice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,13 +19,13 @@ use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{Numbers, Watchdog, seed, unmount_idle};
 use uvfs_vfs::{Vfs, VfsConfig};
 
-/// What a run without `UVFS_TWIN_OPERATIONS` does.
+/// The operations of a run without `UVFS_TWIN_OPERATIONS`.
 const FEW: usize = 3000;
-/// Operations between two looks at all there is.
+/// Operations between two comparisons of everything.
 const ROUND: usize = 10_000;
-/// Programs, whose steps come in turns that the seed decides.
+/// Programs, whose steps alternate by the seed.
 const PROGRAMS: u64 = 4;
-/// A file grows to this many bytes at most, but for what is set aside.
+/// Largest size of a file, without its preallocated part.
 const LENGTH_MAX: u64 = 200_000;
 /// Times that are set are of this time and some seconds more: none of now.
 const OLD: u64 = 1_000_000_000;
@@ -162,12 +162,12 @@ fn attribute(name: u64) -> String {
     format!("user.name{name}")
 }
 
-/// What an object is: kind and mode, links, owner, size, time of its contents if that was set.
+/// An object's kind and mode, links, owner, size, and the time of its contents if that was set.
 type Head = (u32, u64, u32, u64, Option<i64>);
 
 fn head(path: &Path) -> io::Result<Head> {
     let about = fs::symlink_metadata(path)?;
-    // How many blocks the names of a directory take is each one's own matter.
+    // The number of blocks for a directory's names may differ.
     let size = if about.is_dir() { 0 } else { about.size() };
     let was_set = (about.mtime() as u64) < 2 * OLD - 500_000_000;
     Ok((about.mode(), about.nlink(), about.uid(), size, was_set.then(|| about.mtime())))
@@ -189,7 +189,7 @@ fn fallocate(
     Ok(rustix::fs::fallocate(&file, how, at, length)?)
 }
 
-/// What an operation tells below `root`.
+/// The result of an operation below `root`.
 fn perform(operation: &Operation, root: &Path) -> io::Result<Vec<u8>> {
     let at = |path: &PathBuf| root.join(path);
     let open = |path: &PathBuf| File::options().write(true).open(at(path));
@@ -245,7 +245,7 @@ fn perform(operation: &Operation, root: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What an object is: its attributes, its contents or text, its extended attributes.
+/// An object: its attributes, its contents or text, its extended attributes.
 type Object = (Head, Vec<u8>, Vec<Vec<u8>>);
 
 /// All there is, by path.
@@ -334,7 +334,7 @@ fn the_same_operations_leave_what_the_kernel_leaves() {
     for root in [&ours, &theirs] {
         for program in (0..PROGRAMS).map(|program| root.join(format!("p{program}"))) {
             fs::create_dir(&program).unwrap();
-            // Without these most of a short run is refused for want of a directory.
+            // Without these most operations of a short run would fail because no directory exists.
             (1..=4).for_each(|at| fs::create_dir(program.join(format!("s{at}"))).unwrap());
         }
     }

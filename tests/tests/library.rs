@@ -1,9 +1,9 @@
-//! Floor: uvfs as a library, as its users meet it: the writable store of the example, in process and
-//! mounted; what a store does not do; what a store cannot have answered.
+//! Floor: uvfs as a library, as its users see it: the writable store of the example, in process and
+//! mounted; unsupported operations; impossible answers of a store.
 //!
-//! Who wrote a first store was told "Read-only file system" by `mv`, although nothing was read-only;
-//! a `create` that made a file for `mkdir` failed with EIO and not a word in the log; and a mount
-//! point that was not there came back as "NotFound", without its path.
+//! Bug: `mv` on a first store returned "Read-only file system", although nothing was read-only. A
+//! `create` that made a file for `mkdir` failed with EIO and no line in the log. The error for a
+//! missing mount point was "NotFound", without its path.
 
 use key_value::KeyValue;
 use std::fs;
@@ -121,7 +121,7 @@ fn only_a_store_that_says_so_is_read_only() {
     }
 }
 
-/// A store that answers what cannot be.
+/// A store with impossible answers.
 struct Liar;
 
 impl Liar {
@@ -209,7 +209,7 @@ fn a_mount_that_fails_says_where() {
     assert!(general.to_string().contains("/nowhere/at/all"));
 }
 
-/// The same store behind the kernel: what it does works, and what it does not is told as EOPNOTSUPP.
+/// The same store behind the kernel: its operations work, and unsupported ones return EOPNOTSUPP.
 #[test]
 fn the_example_mounts() {
     if !uvfs_skip::can_mount() {
@@ -235,7 +235,7 @@ fn the_example_mounts() {
     mount.wait();
 }
 
-/// Hands the lines of the log to the one test that reads them.
+/// Sends the lines of the log to the one test that reads them.
 struct Log(Receiver<String>);
 
 struct Lines(Sender<String>);
@@ -261,7 +261,7 @@ impl log::Log for Lines {
         true
     }
     fn log(&self, record: &log::Record<'_>) {
-        // Nobody reads any more when the test is over.
+        // There is no reader when the test is over.
         let _ = self.0.send(record.args().to_string());
     }
     fn flush(&self) {}

@@ -1,17 +1,17 @@
 #![forbid(unsafe_code)]
-//! A headless Chromium for tests and pictures, steered through a pipe.
+//! A headless Chromium for tests and pictures, controlled through a pipe.
 //!
 //! # Boundary
-//! Starts one, loads a page, runs scripts in it, presses keys, takes a picture, and ends it. What a page is to do is for
-//! whoever drives it to say.
+//! Starts one, loads a page, runs scripts in it, presses keys, takes a picture, and ends it. The caller defines the
+//! page's work.
 //!
 //! # Concurrency
-//! A thread reads what the browser says; calls wait for their answers, one at a time.
+//! A thread reads the browser's messages; calls wait for their answers, one at a time.
 //!
 //! # Why
-//! The DevTools protocol goes over a pipe as JSON, each message with a zero behind it: no port, no websocket, and no crate for
-//! either (decision 0031). The browser has the pipe as descriptors 3 and 4, which a
-//! shell gives it. Weakness: what differs in other browsers is not seen.
+//! The DevTools protocol goes over a pipe as JSON, each message with a zero behind it: no port, no websocket, and no
+//! crate for either (decision 0031). The browser has the pipe as descriptors 3 and 4, which a shell passes to it.
+//! Weakness: differences of other browsers are not seen.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,12 +23,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Names that a Chromium goes by.
+/// Program names of a Chromium.
 const PROGRAMS: [&str; 4] =
     ["chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"];
-/// Time after which an answer, or what is waited for, counts as missing.
+/// Time after which an answer, or an awaited state, counts as missing.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time between two looks at what is waited for.
+/// Time between two checks for an awaited state.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The browser, ended when dropped.
@@ -106,7 +106,7 @@ impl Browser {
     /// Carries out one method of the protocol.
     ///
     /// # Errors
-    /// What the browser said, or that it did not.
+    /// The browser's error, or the lack of an answer.
     pub fn call(&mut self, method: &str, parameters: &Value) -> Result<Value, String> {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": parameters});
@@ -142,10 +142,10 @@ impl Browser {
         }
     }
 
-    /// The value of `script` in the page; a promise is waited for.
+    /// The value of `script` in the page; a promise is awaited.
     ///
     /// # Errors
-    /// As [`Browser::call`], and what the script threw.
+    /// Those of [`Browser::call`], and exceptions of the script.
     pub fn evaluate(&mut self, script: &str) -> Result<Value, String> {
         let asked = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
         let told = self.call("Runtime.evaluate", &asked)?;
@@ -155,10 +155,10 @@ impl Browser {
         }
     }
 
-    /// Waits until `script` is true in the page, also over the loading of another.
+    /// Waits until `script` is true in the page, also across the loading of another one.
     ///
     /// # Errors
-    /// That it never was, with what it was at last.
+    /// That it never was, with its last value.
     pub fn wait_for(&mut self, script: &str) -> Result<(), String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -195,19 +195,19 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", &event).map(drop)
     }
 
-    /// Whether the page believes that its user likes it `dark` or `light`.
+    /// Sets the page's colour scheme: `dark` or `light`.
     ///
     /// # Errors
-    /// As [`Browser::call`].
+    /// Those of [`Browser::call`].
     pub fn prefer(&mut self, scheme: &str) -> Result<(), String> {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", &json!({"features": features})).map(drop)
     }
 
-    /// What the page looks like, as PNG.
+    /// The page as a PNG.
     ///
     /// # Errors
-    /// As [`Browser::call`].
+    /// Those of [`Browser::call`].
     pub fn picture(&mut self) -> Result<Vec<u8>, String> {
         let taken = self.call("Page.captureScreenshot", &json!({"format": "png"}))?;
         let text = taken["data"].as_str().unwrap_or_default();
@@ -218,7 +218,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         self.session = None;
-        // It closes its own processes; what is left after that is killed.
+        // It closes its own processes; the remaining ones are killed.
         let _ = self.call("Browser.close", &json!({}));
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {

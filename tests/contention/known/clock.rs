@@ -1,5 +1,5 @@
-//! What a benchmark within the program reads: its own throughput, by its own clock. Each thread counts on
-//! one word; the program prints nanoseconds, that are virtual under the analyser and the same in each run.
+//! A benchmark within the program: its own throughput, by its own clock. Each thread counts on one word. The program
+//! prints nanoseconds, which are virtual under the analyser and the same in each run.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};

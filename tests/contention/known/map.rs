@@ -1,5 +1,5 @@
-//! A map in shards, each behind a mutex and on lines of its own, all in one `Vec`: linear. The feature `one`
-//! gives all threads one shard.
+//! A map in shards, each behind a mutex and on separate lines, all in one `Vec`: linear. The feature `one` gives all
+//! threads one shard.
 
 use std::collections::HashMap;
 use std::hint::black_box;

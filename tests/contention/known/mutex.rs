@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-/// What the lock guards.
+/// The data under the lock.
 #[repr(align(64))]
 struct Account {
     guarded: Mutex<u64>,

@@ -1,7 +1,8 @@
-//! What `std` has for threads, each with a result that is wrong if it does not do its work: scoped
-//! threads, park and unpark, channels with and without bound, `Condvar` with and without time limit,
-//! `Barrier`, `Once`, `OnceLock`, `LazyLock`, thread-locals with destructors, `RwLock`, try locks, a
-//! poisoned mutex, `sleep`, `Instant`, `available_parallelism`, thread names, a panic in a thread.
+//! The threading tools of `std`, each with a result that is wrong if the tool does not work: scoped
+//! threads, park and unpark, channels with and without bound, `Condvar` with and without time
+//! limit, `Barrier`, `Once`, `OnceLock`, `LazyLock`, thread-locals with destructors, `RwLock`, try
+//! locks, a poisoned mutex, `sleep`, `Instant`, `available_parallelism`, thread names, a panic in a
+//! thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -166,7 +167,7 @@ fn clocks() {
     thread::sleep(Duration::from_millis(10));
     let slept = before.elapsed();
     assert!(slept >= Duration::from_millis(10), "slept only {slept:?}");
-    // A loop that does nothing but look at the clock: looking has to take time, or it never ends.
+    // A loop that only reads the clock: reading has to take time, or the loop never ends.
     let before = Instant::now();
     while before.elapsed() < Duration::from_micros(20) {
         std::hint::spin_loop();

@@ -1,5 +1,6 @@
-//! Readers of a `std::sync::RwLock` around what nobody writes: each counts itself on the lock's word, so
-//! readers that exclude nobody do not scale. The field is the lock's state.
+//! Readers of a `std::sync::RwLock` around data without writers: each counts itself on the lock's
+//! word, so readers that do not exclude each other still do not scale. The field is the lock's
+//! state.
 
 use std::hint::black_box;
 use std::sync::{Arc, Barrier, RwLock};

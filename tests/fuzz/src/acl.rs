@@ -1,8 +1,8 @@
 //! Access control lists: any value of the extended attribute, and everything that is done with one.
 //!
 //! Checks laws rather than results: the wire format survives a round trip, a list keeps its shape
-//! whatever mode it meets, nothing is inherited that was not granted, and a caller who may do two
-//! things may do each.
+//! under any mode, no ungranted right is inherited, and a caller that may do two things may do
+//! each.
 //!
 //! The input is the value itself; modes and callers are made from its first bytes.
 

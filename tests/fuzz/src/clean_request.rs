@@ -1,8 +1,8 @@
-//! Requests to clean a directory: any bytes as a command line or a control file might bring them.
+//! Requests to clean a directory: any bytes of a command line or a control file.
 //!
-//! Held against a second reading of the same grammar that is written as a machine: one byte at a time,
-//! one state, no slices. Both must accept the same inputs with the same meaning; which rule a refusal
-//! names is checked as far as the machine knows it. What is accepted means the same when it is written
+//! Compared with a second parser of the same grammar, written as a machine: one byte at a time, one
+//! state, no slices. Both must accept the same inputs with the same meaning; the rule of a refusal
+//! is checked as far as the machine knows it. An accepted request means the same when it is written
 //! and read again.
 
 use std::os::unix::ffi::OsStrExt;
@@ -33,13 +33,13 @@ enum State {
     Start,
     Digit,
     Colon,
-    /// In a component, with as many leading dots and nothing else; 3 stands for anything else.
+    /// In a component, with as many leading dots and nothing else; 3 for any other beginning.
     Component(u8),
     /// Behind the newline that may have ended the request.
     Newline,
 }
 
-/// Digit and path of a request, or nothing.
+/// Digit and path of a request, or `None`.
 fn reference(bytes: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
     let (mut state, mut digit, mut path) = (State::Start, 0, None::<Vec<u8>>);
     let last = bytes.len().wrapping_sub(1);
@@ -48,7 +48,7 @@ fn reference(bytes: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
             return None;
         }
         if at == last && byte == b'\n' {
-            // The request ends here; what is before decides.
+            // The request ends here; the bytes before decide.
             if path.as_ref().is_some_and(|path| path.last() == Some(&b'\n')) {
                 return None;
             }
@@ -87,7 +87,7 @@ fn reference(bytes: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
     }
 }
 
-/// What is written of a request and read again is that request.
+/// A request that is written and read again is the same request.
 fn again(request: &Request, path: Option<Vec<u8>>) {
     let mut written = vec![request.what.digit() as u8];
     if let Some(path) = path {

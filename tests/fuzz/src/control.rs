@@ -1,7 +1,7 @@
-//! The control socket's protocol: any bytes as a client or a daemon might send them.
+//! The control socket's protocol: any bytes of a client or a daemon.
 //!
-//! Lines are bounded and whole; a request or reply that is understood is understood again after it
-//! was written; a reply is one line whatever it says.
+//! Lines are bounded and whole; a parsed request or reply is parsed again after it was written;
+//! every reply is one line.
 
 use uvfs_control::protocol::{
     CleanLine, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request, read_line,
@@ -31,7 +31,7 @@ pub fn run(bytes: &[u8]) {
     });
 }
 
-/// Reads lines of at most `bytes_max`, and looks at each.
+/// Reads lines of at most `bytes_max`, and passes each to `look`.
 fn check(bytes: &[u8], bytes_max: u64, look: impl Fn(&str)) {
     let mut stream = bytes;
     while let Ok(Some(line)) = read_line(&mut stream, bytes_max) {

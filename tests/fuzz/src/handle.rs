@@ -1,8 +1,8 @@
-//! Handles by bytes, as any client may send them.
+//! Handles by bytes, which any client may send.
 //!
-//! The input is either the bytes themselves, or (if its first byte is odd) changes to a real handle: pairs of a
-//! place and what is exclusively ored there, then the check is made good again if the last byte is odd. Held against a
-//! law: bytes are stale, or they find an object with the number and kind that they say, whose own handle finds it too.
+//! The input is either the bytes themselves, or (if its first byte is odd) changes to a real handle: pairs of a place
+//! and a byte that is XORed there. Then the check is corrected if the last byte is odd. The law: bytes are stale, or
+//! they find an object with their number and kind, whose own handle finds it, too.
 
 use std::sync::{Arc, OnceLock};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
@@ -22,7 +22,7 @@ fn scene() -> &'static Arc<Vfs> {
     })
 }
 
-/// FNV-1a: the check that a handle ends with, made anew.
+/// FNV-1a: computes the check at the end of a handle.
 fn check(bytes: &[u8]) -> u64 {
     let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)

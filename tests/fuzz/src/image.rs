@@ -1,15 +1,15 @@
-//! Disk images that were tampered with: whatever is in one, reading it ends, without a panic.
+//! Disk images with changed bytes: reading one always ends, without a panic.
 //!
 //! # Boundary
-//! The input is a script of changes to one of two images, five bytes each: which of its blocks, where in it, and what is done to the byte.
-//! What comes out is opened, checked and walked as a user's commands do it.
+//! The input is a script of changes to one of two images, five bytes each: one of its blocks, the place in it, and the
+//! change of the byte. The result is opened, checked and walked like by a user's commands.
 //!
 //! # Why
-//! The first image has no checksums (`^metadata_csum`), so that every change reaches the code behind them; it has a journal to be replayed,
-//! files in tables and in extents, an indexed directory, data in inodes, attributes in inodes and blocks. The second one, which an input
-//! chooses that has three or four bytes to spare, has `metadata_csum` everywhere and no journal; its checksums are made right again behind
-//! the changes (`repair`), with one of the two numbers of bytes. Weakness: checksums of a journal are tested by `crates/ext/tests` and
-//! not here.
+//! The first image has no checksums (`^metadata_csum`), so that every change reaches the code behind them. It has a
+//! journal to replay, files in tables and in extents, an indexed directory, data in inodes, attributes in inodes and
+//! blocks. The second image is used for an input with three or four bytes to spare; it has `metadata_csum` everywhere
+//! and no journal. With one of these two numbers its checksums are corrected after the changes (`repair`). Weakness:
+//! `crates/ext/tests` tests checksums of a journal, and this does not.
 
 pub(crate) mod repair;
 
@@ -47,13 +47,13 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// Does to an image what a script says.
+/// Applies a script to an image.
 pub(crate) fn change(bytes: &mut [u8], used: &[usize], script: &[u8]) {
     for change in script.chunks_exact(5) {
         let block = used[usize::from(u16::from_le_bytes([change[0], change[1]])) % used.len()];
         let offset = usize::from(u16::from_le_bytes([change[2], change[3]]));
         let byte = &mut bytes[block * BLOCK + offset % BLOCK];
-        // The highest bits of the offset say what is done.
+        // The highest bits of the offset choose the change.
         *byte = match offset >> 14 {
             0 => change[4],
             1 => *byte ^ change[4],
@@ -63,7 +63,7 @@ pub(crate) fn change(bytes: &mut [u8], used: &[usize], script: &[u8]) {
     }
 }
 
-/// Where the checksums of that image are. A repair of the base changes nothing: both sides mean the same checksums.
+/// The places of that image's checksums. A repair of the base changes nothing: both sides compute the same checksums.
 static SUMS: LazyLock<Sums> = LazyLock::new(|| {
     let (base, _) = unpacked(CHECKSUMS);
     let (sums, mut repaired) = (Sums::of(&base), base.clone());

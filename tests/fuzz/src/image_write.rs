@@ -1,13 +1,13 @@
-//! Disk images that were tampered with and are written: no operation panics or ends writing, and each one ends.
+//! Writes to disk images with changed bytes: no operation panics or ends writing, and each one ends.
 //!
 //! # Boundary
-//! The input is a script of changes to an image, as in [`crate::image`]. The image is then opened for writing, and operations
-//! that follow from the input are done in it. Fuzzes `uvfs_ext_write::Volume`.
+//! The input is a script of changes to an image, like that of [`crate::image`]. The image is then opened for writing,
+//! and the rest of the input chooses operations. Fuzzes `uvfs_ext_write::Volume`.
 //!
 //! # Why
-//! The default mount of an image writes it, and what is read to be changed was believed for a time. The image has a journal
-//! and checksums, which are made right again; an indexed directory, a file of many extents, preallocated blocks, attributes in a
-//! block, a hard link, an orphan. Weakness: one block group, and no journal to be replayed.
+//! The default mount of an image writes it, and blocks read for a change were once trusted. The image has a journal and
+//! checksums, which are corrected; an indexed directory, a file of many extents, preallocated blocks, attributes in a
+//! block, a hard link, an orphan. Weakness: one block group, and no journal to replay.
 
 use crate::image::{BLOCK, change, repair::Sums, unpacked};
 use std::ops::ControlFlow;
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
     assert!(after.is_ok(), "{:?}", after.err());
 }
 
-/// What is found by names, from the root on.
+/// The objects found by names, from the root on.
 fn objects(volume: &Volume) -> Vec<Object> {
     let mut found: Vec<Object> = vec![(ROOT, b"..".to_vec(), ROOT)];
     let mut at = 0;
@@ -80,7 +80,7 @@ fn operate(volume: &Volume, objects: &mut Vec<Object>, random: &mut Random) {
         target: &[b't'; 90],
         xattrs: &[],
     };
-    // What is refused is refused; what matters is that there is an answer.
+    // A refusal is fine: there has to be an answer.
     match random.below(16) {
         0 | 1 => drop(volume.write(number, offset, &vec![7; length as usize])),
         2 => drop(volume.truncate(number, offset)),

@@ -1,14 +1,14 @@
 #![forbid(unsafe_code)]
-//! What the fuzz targets do with an input: a function each, which panics where a promise is broken.
+//! The work of the fuzz targets: a function for each, which panics if a promise is broken.
 //!
 //! # Boundary
-//! Knows no fuzzer. `fuzz/` hands these functions to libFuzzer, which needs nightly; `tests/seeds.rs` runs them on
-//! any machine, over the committed seeds and what a seeded stream of numbers makes of them.
+//! Knows no fuzzer. `fuzz/` passes these functions to libFuzzer, which needs nightly; `tests/seeds.rs` runs them on any
+//! machine, over the committed seeds and inputs derived from them.
 //!
 //! # Why
-//! A package of the workspace, so that what the gate compiles, lints and runs is the very function that is
-//! fuzzed: one of them did not compile for a time, and nothing could notice. Weakness: without coverage the
-//! stream finds what is near the seeds and little else.
+//! A package of the workspace, so that the gate compiles, lints and runs the very function that is fuzzed: one of them
+//! did not compile for a time, unnoticed. Weakness: without coverage the derived inputs find only faults near the
+//! seeds.
 
 pub mod acl;
 pub mod clean_request;

@@ -1,10 +1,10 @@
 //! File data of the memory store against two plain vectors.
 //!
-//! The input is a script of records of `RECORD_BYTES`; its first byte chooses how much room the
-//! store has, so that running out of it happens too. Two files are written, cut, punched, searched
-//! and copied into each other; after every step both have the size, and in the end the bytes, that
-//! the vectors have. Where data and holes lie is checked by what they must mean: what a search jumps
-//! over as a hole reads as zeros, and what was written in full is data.
+//! The input is a script of records of `RECORD_BYTES`; its first byte chooses the room of the
+//! store, so that space runs out, too. Two files are written, cut, punched, searched and copied
+//! into each other. After every step both have the size of their vectors, and in the end the bytes.
+//! The places of data and holes are checked by their meaning: a hole that a search skips reads as
+//! zeros, and a fully written range is data.
 //!
 //! A third file takes offsets near the largest possible, for which there can be no vector: there,
 //! nothing may panic and no size may pass 2^63 - 1.
@@ -192,13 +192,14 @@ impl Run {
         let _ = memory.data().read(far, start, &mut [0; 64]);
         let _ = memory.data().copy_range(one, 0, far, start, length);
         let _ = memory.data().copy_range(far, start, far, 0, u64::MAX.wrapping_sub(start) & 0xffff);
-        // To reserve an exabyte is refused for want of room, page by page: only small ranges here.
+        // A reservation of an exabyte is refused for lack of room, page by page: only small ranges
+        // here.
         let _ = memory.data().allocate(far, allocate_mode(mode), start, length);
         assert!(memory.inodes().attributes(far).expect("it exists").size <= i64::MAX as u64);
         resize(memory, far, 0).expect("a cut takes no room");
     }
 
-    /// Every byte is as it should be, and taking everything away gives the room back.
+    /// Every byte is right, and removing everything frees the room.
     fn end(self) {
         for modelled in &self.files {
             let mut into = vec![0xee; modelled.bytes.len() + 1];
@@ -269,7 +270,7 @@ fn allocate_mode(selector: u8) -> AllocateMode {
     }
 }
 
-/// Bytes that tell where they belong: a shift by one is seen.
+/// Bytes that depend on their place: a shift by one is seen.
 fn pattern(fill: u8, length: u64) -> Vec<u8> {
     (0..length).map(|at| fill.wrapping_add(at as u8).wrapping_add((at >> 8) as u8)).collect()
 }

@@ -1,9 +1,9 @@
-//! Every fuzz target runs, on any compiler: over its seeds, and over inputs that are made from them.
+//! Every fuzz target runs, on any compiler: over its seeds, and over inputs derived from them.
 //!
-//! A target of the five did not compile for weeks, and the two behind it in the alphabet never ran, since the
-//! fuzzer stopped at the first; the gate was green all the while. The rounds are fixed, so that a run on a
-//! slow machine sees the same inputs, and the numbers are the same in every run: to find what nobody has seen is
-//! the fuzzer's business (or `UVFS_SEED=N`), to see that a target still holds is this one's.
+//! Bug: a target of the five did not compile for weeks, and the two behind it in the alphabet never ran, since the
+//! fuzzer stopped at the first; the gate was green all the while. The rounds are fixed, so that a run on a slow machine
+//! sees the same inputs, and the numbers are the same in every run: this checks that targets still hold. The fuzzer (or
+//! `UVFS_SEED=N`) searches for new faults.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use uvfs_fuzz_targets::{TARGETS, Target};
 use uvfs_tests::Numbers;
 
-/// Longer ones are cut: what they show, short ones do.
+/// Longer ones are cut: short ones show the same.
 const BYTES_MAX: usize = 4096;
 
 fn seeds_folder() -> PathBuf {
@@ -41,7 +41,7 @@ fn made(seeds: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
             (0, Some(there)) => *there = byte,
             (1, Some(there)) => *there ^= 1 << (byte & 7),
             (2, Some(_)) => drop(input.remove(at)),
-            // What is there twice: a line, a record, a separator.
+            // Duplicate a part: a line, a record, a separator.
             (3, Some(_)) => {
                 let end = (at + 1 + usize::from(byte & 15)).min(input.len());
                 let again = input[at..end].to_vec();
@@ -62,7 +62,7 @@ fn run(name: &str, target: Target, input: &[u8]) {
     }
 }
 
-/// Runs a target over its seeds and over as many made inputs as are said.
+/// Runs a target over its seeds and over the given number of derived inputs.
 fn drive(name: &str, rounds: u64) {
     let (_, target) = *TARGETS.iter().find(|target| target.0 == name).expect("a target");
     let seeds = seeds(name);

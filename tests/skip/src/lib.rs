@@ -1,26 +1,26 @@
 #![forbid(unsafe_code)]
-//! How a test says that it did not run, and when that is a failure.
+//! How a test reports that it did not run, and when that is a failure.
 //!
 //! # Boundary
-//! Prints, and decides whether the test fails. Each test finds out itself what it lacks. `cargo xtask tidy` refuses
-//! tests that print `skipped:` themselves.
+//! Prints, and decides whether the test fails. Each test itself finds its missing requirement. `cargo xtask tidy`
+//! refuses tests that print `skipped:` themselves.
 //!
 //! # Why
-//! The test harness shows nothing of what a passing test prints, so the gate was once green on a machine where
-//! nothing could be mounted. These lines go around the harness, to standard error. `cargo xtask ci` sets
-//! [`MUST_RUN`] where it is root and may open `/dev/fuse`: a test that says [`skip`] then fails. What no rights
-//! give (a newer kernel, another file system below the temporary folder, a compiler) is [`lacking`] and never
-//! fails. Weakness: a test says itself which of the two it is.
+//! The test harness hides the output of a passing test, so the gate was once green on a machine where nothing could be
+//! mounted. These lines bypass the harness, to standard error. `cargo xtask ci` sets [`MUST_RUN`] where it is root and
+//! may open `/dev/fuse`: a test that calls [`skip`] then fails. A requirement that no rights can satisfy (a newer
+//! kernel, another file system below the temporary folder, a compiler) is [`lacking`] and never fails. Weakness: a test
+//! itself chooses between the two.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::thread;
 
-/// With this variable set, to anything but nothing, a test that says [`skip`] fails.
+/// If this variable is set and not empty, a test that calls [`skip`] fails.
 pub const MUST_RUN: &str = "UVFS_MUST_RUN";
 
-/// Says that this test does not run, for want of rights; fails it where they are promised.
+/// Reports that this test does not run, because it lacks rights; fails it where they are promised.
 ///
 /// # Panics
 /// Where [`MUST_RUN`] is set.
@@ -31,7 +31,7 @@ pub fn skip(why: impl Display) {
     say(&why);
 }
 
-/// Says that this test, or a part of it, does not run, because the machine lacks `what`; never a failure.
+/// Reports that this test, or a part of it, does not run, because the machine lacks `what`; never a failure.
 pub fn lacking(what: impl Display) {
     say(&what);
 }
@@ -72,7 +72,7 @@ mod tests {
         command.env(INNER, inner).env(MUST_RUN, must_run).output().unwrap()
     }
 
-    /// The gate was green on a machine where nothing could be mounted, and said so to nobody.
+    /// Bug: the gate was green on a machine where nothing could be mounted, without a visible note.
     #[test]
     fn a_skip_is_seen_and_fails_where_all_must_run() {
         match std::env::var(INNER).as_deref() {

@@ -1,4 +1,4 @@
-//! What the threads of `clean_threads.rs` and `clean_storm.rs` share.
+//! Shared parts of the threads of `clean_threads.rs` and `clean_storm.rs`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Drop for Stops<'_> {
 /// A thread's part.
 pub(crate) type Act<S> = fn(&S, u64, Numbers);
 
-/// Plays all parts until `length` has passed; `each` comes by every now and then.
+/// Plays all parts until `length` has passed; calls `each` now and then.
 pub(crate) fn play<S: Sync>(
     scene: &S,
     stop: &AtomicBool,
@@ -74,24 +74,24 @@ pub(crate) fn name(bytes: &str) -> Name<'_> {
     Name::new(bytes.as_bytes()).unwrap()
 }
 
-/// Whom nothing stops.
+/// A caller with all rights.
 pub(crate) fn caller() -> Caller {
     Caller::root()
 }
 
-/// An object of the store itself, with a reference that is never given back.
+/// An object of the store itself, with a reference that is never returned.
 pub(crate) fn inner_id(store: &Hostile, path: &str) -> InodeId {
     path.split('/').filter(|part| !part.is_empty()).fold(InodeId::ROOT, |parent, part| {
         store.inner().names().lookup(&caller(), parent, name(part)).expect(path).inode
     })
 }
 
-/// Whatever can be cleaned.
+/// Any combination that can be cleaned.
 pub(crate) fn some_clean(numbers: &mut Numbers) -> Clean {
     *numbers.of(&[Clean::Pages, Clean::Names, Clean::Both])
 }
 
-/// Frees nothing, some, or all of what was cleaned.
+/// Frees none, some, or all of the cleaned entries.
 pub(crate) fn reap(cleaning: uvfs_vfs::Cleaning, numbers: &mut Numbers) {
     let dirty = *numbers.of(&[Dirty::Skip, Dirty::WriteFirst]);
     let mut steps = match numbers.below(4) {
@@ -110,7 +110,7 @@ pub(crate) fn reap(cleaning: uvfs_vfs::Cleaning, numbers: &mut Numbers) {
     }
 }
 
-/// Asserts that caches and garbage are empty but for the root.
+/// Asserts that caches and garbage are empty except for the root.
 pub(crate) fn assert_empty(vfs: &Arc<Vfs>, store: &Hostile) {
     assert_references_come_back(vfs, store);
     let end = Instant::now() + Duration::from_secs(5);
@@ -119,7 +119,7 @@ pub(crate) fn assert_empty(vfs: &Arc<Vfs>, store: &Hostile) {
         let seen = vfs.statistics();
         let (names, inodes, pages) = (seen.names.held, seen.inodes.held, seen.pages.pages);
         let left = (names, seen.negatives, inodes, pages, seen.pages.dirty_bytes);
-        // What describes pages stays.
+        // The descriptions of pages stay.
         let bytes = (seen.budget.page_bytes >> 17, epoch::garbage_bytes());
         if left == (0, 0, 1, 0, 0) && bytes == (0, 0) {
             assert_eq!((seen.paths, seen.inodes_active), (0, 1), "{seen:?}");

@@ -11,7 +11,7 @@ use std::thread;
 fn lookup(root: &Atomic<u64>) -> u64 {
     let guard = epoch::pin();
     let current = root.load(Ordering::Acquire, &guard);
-    // SAFETY: what `root` pointed to under this guard is not freed while it lives.
+    // SAFETY: the target of `root` under this guard is not freed while the guard lives.
     unsafe { current.as_ref() }.copied().unwrap_or(0)
 }
 

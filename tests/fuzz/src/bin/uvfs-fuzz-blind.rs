@@ -1,15 +1,15 @@
-//! `uvfs-fuzz-blind TARGET SECONDS [SEED]`: a target under inputs that nobody chose, for so long, on any compiler.
+//! `uvfs-fuzz-blind TARGET SECONDS [SEED]`: a target under random inputs, for so long, on any compiler.
 //!
 //! # Boundary
-//! Makes inputs and watches three things: that none panics, that none takes longer than [`LIMIT`], and that the process never
-//! has more memory than [`BYTES_MAX`]. Ends with status 1 and the input where one is broken.
+//! Makes inputs and checks three things: that none panics, that none takes longer than [`LIMIT`], and that the process
+//! never has more memory than [`BYTES_MAX`]. If one fails, it prints the input and ends with status 1.
 //!
 //! # Concurrency
-//! A second thread watches the clock: an input that does not end cannot be asked.
+//! A second thread watches the clock: an input that does not end cannot report itself.
 //!
 //! # Why
-//! libFuzzer needs nightly and a tool that not every machine has. Weakness: blind. Without coverage it finds what some
-//! changes at random places bring to light.
+//! libFuzzer needs nightly and a tool that not every machine has. Weakness: blind. Without coverage it finds only
+//! faults that a few changes at random places trigger.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,8 @@ static UNDER_WAY: LockClass =
 
 /// One input ends within this, on a busy machine too.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Most that the process has: for an image of 4 MiB the promise is 64, with the program and what the inputs are made of.
+/// Largest memory of the process: for an image of 4 MiB the promise is 64, with the program and the sources of the
+/// inputs.
 const BYTES_MAX: u64 = 64 << 20;
 /// Bytes of an input, at most: of an image 80 changes.
 const INPUT_MAX: u64 = 400;

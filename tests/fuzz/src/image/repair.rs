@@ -1,12 +1,12 @@
-//! Makes the checksums of an image right again after its bytes were changed, so that the change reaches the code behind them.
+//! Corrects the checksums of an image after its bytes were changed, so that the change reaches the code behind them.
 //!
 //! # Boundary
-//! Knows the format by its offsets, and nothing of [`uvfs_ext`] but where the files of the image lie before anything was
-//! changed: what the two take for a checksum they have to agree on.
+//! Knows the format by its offsets, and uses [`uvfs_ext`] only to find the files of the unchanged image: so the two
+//! must agree on each checksum.
 //!
 //! # Why
-//! Who sends an image to do harm sends one whose checksums are right. Weakness: what belongs to which inode is taken
-//! from the image before the changes; what a changed pointer leads to keeps the checksum that it has there.
+//! A harmful image has right checksums. Weakness: the owner of each block is taken from the image before the changes;
+//! the target of a changed pointer keeps the checksum that it has there.
 
 use super::BLOCK;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Sums {
     blocks: Vec<(u32, usize, Kept)>,
 }
 
-/// What is in a block.
+/// The kind of a block's contents.
 #[derive(Debug, Clone, Copy)]
 enum Kept {
     /// Entries of a directory.
@@ -44,7 +44,7 @@ enum Kept {
 }
 
 impl Sums {
-    /// Those of `base`, in which nothing was changed.
+    /// The checksums of `base`, unchanged.
     pub(crate) fn of(base: &[u8]) -> Self {
         let image = Image::open(Arc::new(MemoryDevice::new(base.to_vec()))).expect("the base");
         let block = |at| long(base, GROUP + at) as usize * BLOCK;
@@ -64,7 +64,7 @@ impl Sums {
             if attributes != 0 {
                 add(attributes, Kept::Attributes);
             }
-            // One level of nodes below the inode is what the image has.
+            // The image has one level of nodes below the inode.
             if flags & 0x8_0000 != 0 && raw[0x28 + 6] == 1 {
                 let nodes = usize::from(raw[0x28 + 2]);
                 (0..nodes).for_each(|at| {
@@ -90,7 +90,7 @@ impl Sums {
         self.inode_table + (number as usize - 1) * INODE
     }
 
-    /// Writes them anew.
+    /// Writes all checksums.
     pub(crate) fn repair(&self, image: &mut [u8]) {
         let whole = crc32c(!0, &image[SUPER + 0x68..SUPER + 0x78]);
         for number in 1..=self.inodes {
@@ -155,7 +155,7 @@ impl Sums {
     }
 }
 
-/// What the checksums of an inode and of its blocks begin with.
+/// The start value of the checksums of an inode and of its blocks.
 fn seed(whole: u32, number: u32, raw: &[u8]) -> u32 {
     crc32c(crc32c(whole, &number.to_le_bytes()), &raw[0x64..0x68])
 }

@@ -1,12 +1,12 @@
 //! Paths and the operations on them against a naive tree, in every resolve mode.
 //!
 //! The input is a script, a line for each step (`script`), run on a memory store through
-//! [`Directory`] handles with the smallest caches there are, and on the model (`model`). Walks have
-//! to end at the same object or with the same errno; changes have to succeed or fail together; what
-//! a confined walk reaches has to lie below its start. In the end both trees are the same, seen
-//! through warm caches and through cold ones.
+//! [`Directory`] handles with the smallest caches there are, and on the model (`model`). Walks must
+//! end at the same object or with the same errno; changes must succeed or fail together; a confined
+//! walk must end below its start. In the end both trees are the same, seen through warm caches and
+//! through cold ones.
 //!
-//! Weakness: of a change that is refused for two reasons at once, which one is named is not compared.
+//! Weakness: if a change is refused for two reasons at once, the errno is not compared.
 
 mod model;
 mod script;
@@ -176,7 +176,7 @@ impl Run {
         }
     }
 
-    /// `found` is `object`, as it is now.
+    /// `found` is `object`, with its current attributes.
     fn is(&self, object: Object, found: &Attributes) {
         assert_eq!(found.number, self.model.number_of(object), "another object");
         let links = self.model.links(object);
@@ -190,7 +190,7 @@ impl Run {
         }
     }
 
-    /// A confined walk stays below its start. Asks the tree as a whole, no rule of walking.
+    /// A confined walk stays below its start. Uses the whole tree, not the rules of walking.
     fn is_within(&self, view: View, number: u64) {
         if view.resolve != Resolve::Anywhere {
             assert!(self.model.numbers_below(view.start).contains(&number), "out of its start");
@@ -238,7 +238,7 @@ fn agree(done: Result<()>, expected: std::result::Result<(), i32>) {
 /// Both failed, for the same reason.
 fn same_errno(path: &[u8], found: Result<()>, expected: std::result::Result<(), i32>) {
     let found = found.map_err(|error| match error {
-        // A directory that was removed: gone, by either name.
+        // A removed directory: NotFound, by either error.
         Error::Stale => Error::NotFound.errno(),
         error => error.errno(),
     });

@@ -1,10 +1,10 @@
-//! A tree as simple as can be, and path resolution on it by the words of path_resolution(7) and
+//! The simplest possible tree, and path resolution on it by the text of path_resolution(7) and
 //! openat2(2).
 //!
 //! # Why
-//! It shares nothing with the walk it is compared with: resolution is recursive, link by link, and
-//! being confined is one question asked at `..` and at `/`. Nothing moves while it walks, so the
-//! parent that a directory notes is always the right one.
+//! It shares no code with the compared walk: resolution is recursive, link by link, and confinement
+//! is one check at `..` and at `/`. Nothing moves during a walk, so the recorded parent of a
+//! directory is always right.
 
 use libc::{EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, EXDEV};
 use std::collections::{BTreeMap, HashSet};
@@ -40,7 +40,7 @@ struct Node {
     number: Option<u64>,
 }
 
-/// From where, and within what limits.
+/// The start of a walk, and its limits.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) start: Object,
@@ -48,7 +48,7 @@ pub(crate) struct View {
     pub(crate) no_symlinks: bool,
 }
 
-/// What to do with a link at the end of a path.
+/// The handling of a link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Symlinks {
     Follow,
@@ -357,7 +357,7 @@ impl Model {
         Ok(object)
     }
 
-    /// Puts `object` under a name, whatever had it.
+    /// Puts `object` under a name, in any case.
     fn place(&mut self, directory: Object, name: Vec<u8>, object: Object) {
         self.entries(directory).insert(name, object);
         self.nodes[object].parent = directory;
@@ -383,7 +383,7 @@ impl Model {
         }
     }
 
-    /// Whether `below` is `top` or lies below it.
+    /// Whether `below` is `top` or below it.
     fn is_above(&self, top: Object, mut below: Object) -> bool {
         while below != top && below != ROOT {
             below = self.nodes[below].parent;

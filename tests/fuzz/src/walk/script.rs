@@ -1,9 +1,9 @@
-//! Scripts: what a line of the input means.
+//! Scripts: the meaning of a line of the input.
 //!
 //! A line is a letter for the operation, a letter for the resolve mode (a capital starts at the
-//! directory that was entered last, a small one at the root), and one or two paths of any bytes but
-//! newline and tab, which separates them: `mbold\tnew`. Other letters stand for one of the known,
-//! so that every line is a step.
+//! directory that was entered last, a small one at the root), and one or two paths of any bytes
+//! except newline and tab, which separates them: `mbold\tnew`. Other letters count as one of the
+//! known, so that every line is a step.
 
 use uvfs_vfs::{RenameMode, ResolveMode};
 

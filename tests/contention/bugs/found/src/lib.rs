@@ -1,10 +1,11 @@
-//! What the programs share: threads that begin together, and private work between operations.
+//! Shared parts of the programs: threads that begin together, and private work between operations.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 
-/// As many as the first argument says, else as the machine has cores; operations of each.
+/// The number of threads of the first argument, or that of the machine's cores; and the operations
+/// of each.
 pub fn arguments(operations: u64) -> (usize, u64) {
     let mut words = std::env::args().skip(1);
     let threads = words.next().and_then(|word| word.parse().ok());
@@ -12,7 +13,8 @@ pub fn arguments(operations: u64) -> (usize, u64) {
     (threads, words.next().and_then(|word| word.parse().ok()).unwrap_or(operations))
 }
 
-/// Calls `operation(thread, turn)` that often in each of so many threads; the sum of what it returns.
+/// Calls `operation(thread, turn)` that often in each of so many threads; returns the sum of the
+/// results.
 pub fn run(threads: usize, turns: u64, operation: impl Fn(usize, u64) -> u64 + Sync) -> u64 {
     let (start, operation) = (Barrier::new(threads), &operation);
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Readers of a small table behind `std::sync::RwLock`: the word that each reader counts itself on lies
-//! beside what it came to read.
+//! Readers of a small table behind `std::sync::RwLock`: the word on which each reader counts itself
+//! is beside the table that it reads.
 
 use std::sync::{Arc, RwLock};
 
