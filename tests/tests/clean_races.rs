@@ -65,7 +65,7 @@ fn names_of_what_came_later_are_not_evicted() {
     assert_eq!(scene.lookups(|| scene.stat_all(&["a/d/x"])), 0);
 }
 
-/// A change in flight resumes what the cleaning has revoked.
+/// A change in flight must not restore a flag that the cleaning has cleared.
 #[test]
 fn a_change_in_flight_does_not_resume_completeness() {
     let scene = Scene::new();

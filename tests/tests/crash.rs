@@ -97,7 +97,7 @@ type Files = BTreeMap<u64, State>;
 struct State {
     /// Records that were there when an fsync returned.
     synced_records: u64,
-    /// Records that were given to write(2), the last of them perhaps in vain.
+    /// Records passed to write(2); the last of these calls may have failed.
     tried_records: u64,
     /// Its path below the writer's folder, when an fsync of the directories returned.
     synced_path: Option<String>,

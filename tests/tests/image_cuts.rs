@@ -315,7 +315,7 @@ struct Cuts<'a> {
 }
 
 impl Cuts<'_> {
-    /// The disk after `events` events were requested; moments come in order.
+    /// The disk after `events` events were requested; `events` never decreases.
     fn at(&mut self, events: usize, numbers: &mut Numbers) -> Vec<u8> {
         let past = &self.events[..events];
         let flush = past.iter().rposition(|event| matches!(event, Event::Flush)).unwrap_or(0);

@@ -1,9 +1,9 @@
-//! Floor: race, by histories. Some threads change and look up a few names at the same time; each
-//! operation is noted with its call, its return and what came of it, and every round is searched for an
-//! order that explains it ([`uvfs_tests::history`]): who has seen a change never sees later what was before.
+//! Floor: race, by histories. Some threads change and look up a few names at the same time. Each operation is recorded
+//! with its call, its return and its result, and every round is searched for an order that explains it
+//! ([`uvfs_tests::history`]): an observer of a change never sees an older state later.
 //!
-//! In short rounds, by default some seconds in all, with `UVFS_STRESS_SECONDS` as many for each test.
-//! `UVFS_SEED` replays the choices, not the schedule.
+//! In short rounds, by default some seconds in all, with `UVFS_STRESS_SECONDS` as many for each test. `UVFS_SEED`
+//! replays the choices, not the schedule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -60,7 +60,7 @@ impl Arena {
         self.top.open_directory(DIRECTORIES[slot / 4]).unwrap().node().clone()
     }
 
-    /// What `slot` means, in one of the ways to ask. `None`: the caches alone do not say.
+    /// The object of `slot`, in one of the ways to ask. `None`: the caches alone have no answer.
     fn look(&self, slot: Slot, way: u64) -> Option<Result<u64>> {
         let name = Name::new(NAMES[slot % 4].as_bytes()).unwrap();
         let number = |answer: Lookup| answer.found().map(|found| found.attributes.number);
@@ -80,7 +80,7 @@ impl Arena {
         Ok(found.node.number())
     }
 
-    /// Does `act`; `None` if nothing came of it that says anything.
+    /// Performs `act`; `None` if its result shows nothing.
     fn act(&self, act: Act, way: u64) -> Option<Event> {
         let top = &self.top;
         let called = self.tick();
@@ -107,7 +107,7 @@ impl Arena {
         let saw = match done {
             Ok(Some(number)) => Saw::Object(number),
             Ok(None) => Saw::Done,
-            // The object vanished between finding and using it: nothing was done, nothing is said.
+            // The object vanished between finding and using it: no change, and no result.
             Err(Error::Stale) => {
                 self.stale.fetch_add(1, SeqCst);
                 return None;
@@ -121,7 +121,7 @@ impl Arena {
     fn play(&self, numbers: &mut Numbers) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..OPERATIONS {
-            // Few names at a time, so that they meet.
+            // Few names at a time, so that operations collide.
             let slot = |numbers: &mut Numbers| match numbers.below(3) {
                 0 => numbers.below(SLOTS as u64) as Slot,
                 _ => (numbers.below(2) * 4) as Slot,
@@ -135,7 +135,7 @@ impl Arena {
                 6..=8 => Act::Replace(one, other),
                 9 => Act::Exchange(one, other),
                 10 => {
-                    // Says that all names of the directory are known, if nothing comes in between.
+                    // Completes the list of the directory's names, if no change interferes.
                     for_each_node(&self.vfs, &self.directory(one), |_, _| ());
                     continue;
                 }
@@ -149,7 +149,7 @@ impl Arena {
         events
     }
 
-    /// Looks at every name, alone: by the caches as they are, which must say what the store says.
+    /// Looks at every name, alone: in the caches, which must agree with the store.
     fn settled(&self, backend: &impl Backend) -> Names {
         let found = |answer: Result<u64>| match answer {
             Ok(number) => Some(number),
@@ -168,7 +168,7 @@ impl Arena {
         })
     }
 
-    /// Rounds until `end`, and [`ROUNDS_MIN`] at least; `prepare` comes before each.
+    /// Rounds until `end`, and at least [`ROUNDS_MIN`]; calls `prepare` before each.
     fn fight(&self, backend: &impl Backend, seed: u64, end: Instant, prepare: impl Fn(u64)) -> u64 {
         let mut before = self.settled(backend);
         let mut rounds = 0;
@@ -203,7 +203,7 @@ impl Arena {
     }
 }
 
-/// Ends what runs beside a fight, also when the fight fails.
+/// Ends the threads beside a fight, also when the fight fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -244,7 +244,7 @@ fn fight_over(hostile: &Hostile, config: VfsConfig, near: impl Fn(&Vfs, u64) + S
     let arena = Arena::new(vfs.clone());
     let end = Instant::now() + length();
     let honest = hostile.inner().clone();
-    // A plan that begins anew also clears the journal, which would grow without end.
+    // A new plan also clears the journal, which would grow without end.
     let fight = || arena.fight(&*honest, seed, end, |_| hostile.follow(Plan::new()));
     let rounds = beside(|at| near(&vfs, at), fight);
     drop(arena);
@@ -263,7 +263,7 @@ fn operations_have_an_order() {
     assert!(rounds > 10);
 }
 
-/// So they have while names and inodes go for want of room.
+/// Operations also have an order while names and inodes are evicted for lack of room.
 #[test]
 fn operations_have_an_order_under_reclaim() {
     let hostile = hostile();
@@ -309,7 +309,7 @@ fn operations_have_an_order_over_a_shared_store() {
     }
 }
 
-/// So they have when calls of the store take long, before or after it did what it was asked.
+/// Operations also have an order when calls of the store take long, before or after their effect.
 #[test]
 fn operations_have_an_order_with_a_slow_store() {
     let _watchdog = watchdog();
@@ -340,8 +340,8 @@ fn operations_have_an_order_with_a_slow_store() {
     }
 }
 
-/// A name that renames replace is never absent, never shows an older object again, neither to one
-/// observer nor to another one who asks later, and the object that is seen there is not at its old name.
+/// A name that renames replace is never absent, never shows an older object again, neither to one observer nor to
+/// another one that asks later, and the object seen there is not at its old name.
 #[test]
 fn a_replaced_name_only_moves_forward() {
     let _watchdog = watchdog();
@@ -378,9 +378,9 @@ fn a_replaced_name_only_moves_forward() {
     }
 }
 
-/// A path is walked as it is, also where it is kept as a whole: once a directory on it has moved, or may
-/// not be searched any more, or its last name means something else, nobody is led there by what was
-/// cached before, however much others walk it meanwhile.
+/// A path is walked in its current state, also if it is cached as a whole. Once a directory on it has moved, or has
+/// lost search permission, or its last name has another object, no walk follows the old cached path, even while others
+/// walk it.
 #[test]
 fn whole_paths_change_with_their_directories() {
     let _watchdog = watchdog();
@@ -436,8 +436,8 @@ fn whole_paths_change_with_their_directories() {
     }
 }
 
-/// One observer of a replaced name. The store numbers what one thread makes in the order of its making; `first`,
-/// which was there before, is another's.
+/// One observer of a replaced name. The store numbers the objects of one thread in the order of their creation;
+/// `first`, the initial one, is another thread's.
 fn observe(top: &Directory, (old, first): (&str, u64), newest: &AtomicU64, end: Instant) -> u64 {
     let mut looks = 0;
     let order = |number: u64| if number == first { 0 } else { number };

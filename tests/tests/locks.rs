@@ -1,7 +1,7 @@
 //! Floor: conformance, in process. Advisory locks through open files: `fcntl(2)` record locks and
-//! `flock(2)`, and what becomes of them when files close.
+//! `flock(2)`, and their release when files close.
 //!
-//! Deterministic: waiting threads are seen to wait before anything is decided.
+//! Deterministic: the test sees threads wait before it decides.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -162,7 +162,7 @@ fn a_deadlock_over_two_files_is_refused() {
     std::thread::scope(|scope| {
         let waiter =
             scope.spawn(|| a.lock(other, LockKind::Exclusive, LockRange::ALL, LockWait::Yes));
-        // Until the other one waits, the lock is only taken; then the circle closes.
+        // Until the other thread waits, the lock is only taken; then the cycle closes.
         until(|| waits_for_lock(other));
         assert!(blocked(b.lock(one, LockKind::Exclusive, LockRange::ALL, LockWait::No)));
         let refused = b.lock(one, LockKind::Exclusive, LockRange::ALL, LockWait::Yes);
@@ -172,7 +172,7 @@ fn a_deadlock_over_two_files_is_refused() {
     });
 }
 
-/// Two shared holders who both want it alone: the second who asks would wait for ever.
+/// Two shared holders that both request exclusive access: the second request would wait for ever.
 #[test]
 fn two_upgrades_are_a_deadlock() {
     let (top, _watchdog) = scene();
@@ -192,7 +192,7 @@ fn two_upgrades_are_a_deadlock() {
     });
 }
 
-/// A waiter waits for several holders; the first of them goes, and the second closes the circle.
+/// A waiter waits for several holders; the first of them releases, and the second closes the cycle.
 #[test]
 fn a_deadlock_with_the_second_holder_is_found() {
     let (top, _watchdog) = scene();
@@ -215,7 +215,7 @@ fn a_deadlock_with_the_second_holder_is_found() {
             send.send(asked).unwrap();
         });
         let found = receive.recv_timeout(Duration::from_secs(20));
-        // Whatever came of it, let everybody go.
+        // In any case, release every waiter.
         a.unlock(owners[1], LockRange::ALL);
         a.unlock(owners[0], LockRange::ALL);
         waiter.join().unwrap().unwrap();

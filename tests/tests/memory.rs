@@ -1,11 +1,12 @@
 //! Floor: stress, short. The memory of the process stays within the budget under a mixed load.
 //!
-//! One process for each budget: what an allocator once had it does not give back, so a later run in the
-//! same process would prove nothing. The process runs this test binary again with a budget in its
-//! environment; the data lies in a host directory, so that none of it is memory of ours. As the mount
-//! tool does, it measures what it has besides the caches.
+//! One process for each budget: an allocator does not return memory that it once had, so a later
+//! run in the same process would prove nothing. The process runs this test binary again with a
+//! budget in its environment; the data is in a host directory, so that none of it is memory of
+//! ours. Like the mount tool, it measures its memory besides the caches.
 //!
-//! `UVFS_STRESS_SECONDS` says for how long (`cargo xtask stress` does); otherwise some seconds each.
+//! `UVFS_STRESS_SECONDS` sets the duration (`cargo xtask stress` sets it); otherwise some seconds
+//! each.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +18,10 @@ use uvfs_tests::{Numbers, Watchdog, root, seed, stress};
 use uvfs_vfs::{AllocateMode, Error, OpenOptions, PagePolicy, SyncMode, Vfs, VfsConfig};
 
 const MIB: u64 = 1 << 20;
-/// How a child learns its budget.
+/// Passes the budget to a child.
 const BUDGET: &str = "UVFS_MEMORY_TEST_BYTES";
-/// What the allocator, stacks and buffers of this process need beside the caches, and what is resident
-/// before there are any.
+/// The memory of the allocator, stacks and buffers of this process besides the caches, and its
+/// resident memory at the start.
 const ALLOWANCE: u64 = 3 * MIB;
 const THREADS: u64 = 4;
 
@@ -43,7 +44,7 @@ fn load(vfs: &Arc<Vfs>, budget: u64, numbers: &mut Numbers, most: &AtomicU64, un
     let top = root(vfs);
     let file_bytes = (budget / 8).clamp(MIB, 64 * MIB);
     let mut buffer = vec![7; 128 << 10];
-    // Open for as long as it lasts: who closes a file of a shared store writes it out first.
+    // Open throughout: the close of a shared store's file writes it out first.
     let open = |at: u64| top.open(format!("data-{at}"), OpenOptions::read_write().create(0o600));
     let files: Vec<_> = (0..4).map(|at| open(at).unwrap()).collect();
     while Instant::now() < until {
@@ -127,7 +128,7 @@ fn child(budget: u64) {
     let statistics = vfs.statistics();
     println!("most {} of {budget}: {statistics:?}", most.load(Relaxed));
     assert!(statistics.pages.hits > 0 && statistics.pages.pages_written > 0, "it did nothing");
-    // 5 % for what is counted late.
+    // 5 % for memory that is counted late.
     assert!(most.load(Relaxed) <= budget + budget / 20, "over the budget: {statistics:?}");
     vfs.write_back_all().unwrap();
     assert_eq!(vfs.statistics().pages.dirty_bytes, 0);

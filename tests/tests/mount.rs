@@ -36,7 +36,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn new() -> Option<Self> {
         Self::over(hostile().claiming(|can| can.waits = Waits::Sometimes))
     }
@@ -71,7 +71,7 @@ impl Mounted {
         self.mount.as_ref().expect("mounted until the end")
     }
 
-    /// Makes the kernel give up every name and object of this mount that nobody uses.
+    /// Makes the kernel evict every unused name and object of this mount.
     fn drop_kernel_caches(&self) {
         let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
         rustix::mount::mount_remount(self.directory.path(), flags, c"").unwrap();
@@ -87,7 +87,7 @@ impl Mounted {
         }));
     }
 
-    /// The kernel's counts and ours agree: with its caches dropped, it owes us nothing.
+    /// The kernel's counts and ours agree: with its caches dropped, it holds no lookups.
     fn assert_lookups_exact(&self) {
         let done = eventually(|| {
             self.drop_kernel_caches();
@@ -128,7 +128,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The line of `/proc/self/mountinfo` about `path`: asks nobody who might not answer.
+/// The line of `/proc/self/mountinfo` about `path`: calls no daemon that might not answer.
 fn mount_line(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -141,7 +141,7 @@ fn mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }
 
-/// Ends the connection, whatever the daemon does. True if there was a way to.
+/// Aborts the connection, in any state of the daemon. True if that was possible.
 fn abort(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let line = table.lines().find(|line| line.split(' ').nth(4) == path.to_str());
@@ -197,7 +197,7 @@ fn lookups_are_counted_exactly() {
             mounted.path(*numbers.of(&["", "x", "y"])).join(*numbers.of(&names))
         };
         let (one, other) = (at(&mut numbers), at(&mut numbers));
-        // Any of these may fail; what matters is what they leave.
+        // Any of these may fail; the test checks the state that they leave.
         let _ = match numbers.below(9) {
             0 => fs::write(&one, "content"),
             1 => fs::remove_file(&one),
@@ -222,7 +222,7 @@ fn a_listing_with_attributes_counts_what_it_sent() {
     for at in 0..700 {
         mounted.root.write_file(format!("file-{at}"), "").unwrap();
     }
-    // News of these changes, still on its way, would make the kernel forget what it lists.
+    // News of these changes, still in flight, would make the kernel evict its listing.
     mounted.settle_notices();
     for _ in 0..3 {
         let mut seen = 0;
@@ -265,7 +265,7 @@ fn panics() -> Fault {
     Fault::Panic(Moment::Before)
 }
 
-/// Bug: the longest wait there is panicked, since the moment of its end cannot be said.
+/// Bug: the longest possible wait panicked, since its end is not representable.
 #[test]
 fn the_end_of_a_mount_is_awaited_for_as_long_as_there_is() {
     let Some(mut mounted) = Mounted::new() else { return };
@@ -277,7 +277,7 @@ fn the_end_of_a_mount_is_awaited_for_as_long_as_there_is() {
     });
 }
 
-/// `sync` is not passed on by the FUSE crate: what a program keeps open goes to the store by `fsync`, or by itself.
+/// The FUSE crate does not pass `sync` on: data of open files is written to the store by `fsync`, or after the delay.
 #[test]
 fn what_is_written_is_in_the_store_within_the_delay() {
     let kind = Kind { authority: Authority::Shared, ..Kind::sole(Opens::Stateless) };
@@ -288,7 +288,7 @@ fn what_is_written_is_in_the_store_within_the_delay() {
     };
     let mut file = fs::File::create(mounted.path("open")).unwrap();
     file.write_all(&[7; 10_000]).unwrap();
-    // Neither closed nor synced; more comes all the while.
+    // Neither closed nor synced; more writes follow all the while.
     assert!(eventually(|| {
         file.write_all(&[7]).unwrap();
         stored(&mounted.hostile, "open").starts_with(&[7; 10_000])
@@ -298,8 +298,8 @@ fn what_is_written_is_in_the_store_within_the_delay() {
     mounted.end();
 }
 
-/// Bug: what was dirty of a removed file was tried for ever on a full store. The kernel gives a file back a little after
-/// `unlink` and `close` have returned; then it goes, and a program that makes room finds it.
+/// Bug: dirty pages of a removed file were retried for ever on a full store. The kernel sends its forget a little after
+/// `unlink` and `close` have returned; then the file is freed, and a program that makes room finds it.
 #[test]
 fn removed_files_of_a_full_store_go_with_the_kernels_forget() {
     for first in [true, false] {
@@ -327,8 +327,7 @@ fn removed_files_of_a_full_store_go_with_the_kernels_forget() {
     }
 }
 
-/// More requests are stuck in the store than there are readers and workers together; what the caches
-/// know is answered meanwhile.
+/// More requests are stuck in the store than there are readers and workers together; hits are answered meanwhile.
 #[test]
 fn a_slow_store_never_delays_a_hit() {
     let Some(mounted) = Mounted::new() else { return };
@@ -361,8 +360,9 @@ fn a_slow_store_never_delays_a_hit() {
     mounted.end();
 }
 
-/// There were as many readers as cores, and one stays free. Of two clients on two cores that read small files of an image
-/// each handed one request in eight to a worker, for two thread switches: 22,500 files a second instead of 37,000.
+/// Bug: there were as many readers as cores, and one stays free. Of two clients on two cores that read small files of
+/// an image, each passed one request in eight to a worker, for two thread switches: 22,500 files a second instead of
+/// 37,000.
 #[test]
 fn as_many_clients_as_cores_wait_for_the_store_without_a_worker() {
     let hostile = hostile().claiming(|can| can.waits = Waits::Sometimes);
@@ -449,7 +449,7 @@ fn errors_arrive_as_they_were_sent() {
     mounted.end();
 }
 
-/// Changes through the in-process API reach a kernel that believes what it has for a day.
+/// Changes through the in-process API reach a kernel whose entries have a lifetime of a day.
 #[test]
 fn changes_in_process_reach_the_kernels_caches() {
     let Some(mounted) = Mounted::new() else { return };
@@ -517,7 +517,7 @@ fn changes_through_the_kernel_are_seen_in_process() {
     mounted.end();
 }
 
-/// Entries that exist throughout a listing are seen exactly once, whatever comes and goes.
+/// Entries that exist throughout a listing are seen exactly once, while others are created and removed.
 #[test]
 fn listings_during_changes_see_what_stays_exactly_once() {
     for opens in [Opens::Stateless, Opens::Tracked] {
@@ -553,8 +553,8 @@ fn listings_during_changes_see_what_stays_exactly_once() {
     }
 }
 
-/// xfstests generic/736 read a directory and renamed each entry away and back: 5,000 files gave 15,000
-/// entries and more, since each came back behind the reader.
+/// Bug: xfstests generic/736 read a directory and renamed each entry away and back: 5,000 files gave more than 15,000
+/// entries, since each returned behind the reader.
 #[test]
 fn a_listing_of_what_is_renamed_away_and_back_ends() {
     let Some(mounted) = Mounted::new() else { return };
@@ -573,10 +573,9 @@ fn a_listing_of_what_is_renamed_away_and_back_ends() {
     mounted.end();
 }
 
-/// `rm` and at once `df` showed the space of the removed file as used, a quarter of the time: the
-/// kernel lets go of the file by a message of its own, which another reader was still busy with. How
-/// often it is late depends on the machine, so this asserts only that it comes back, and that a removed
-/// file which stays open keeps nobody waiting.
+/// Bug: `rm` and at once `df` showed the space of the removed file as used, a quarter of the time. The kernel forgets
+/// the file by a separate message, which another reader was still processing. The frequency depends on the machine, so
+/// this asserts only that the space is freed, and that a removed file which stays open delays no caller.
 #[test]
 fn the_space_of_a_removed_file_comes_back_beside_one_that_is_open() {
     let Some(mounted) = Mounted::new() else { return };
@@ -606,12 +605,12 @@ fn assert_each_once(directory: &Path) {
     }
 }
 
-/// The connection is cut from outside: requests fail, and dropping the mount leaves nothing behind.
+/// The connection is aborted from outside: requests fail, and dropping the mount leaves nothing behind.
 #[test]
 fn a_cut_connection_leaves_nothing_mounted() {
     let Some(mut mounted) = Mounted::new() else { return };
     fs::write(mounted.path("a"), "x").unwrap();
-    // The kernel keeps these attributes, and answers with them whether anybody serves or not.
+    // The kernel caches these attributes, and returns them with or without a daemon.
     fs::metadata(mounted.directory.path()).unwrap();
     if !abort(mounted.directory.path()) {
         uvfs_skip::lacking("no /sys/fs/fuse/connections");
@@ -632,7 +631,7 @@ fn assert_references(mounted: &Mounted) {
     assert_eq!(mounted.hostile.forgotten_too_often(), 0);
 }
 
-/// A start that fails half way leaves nothing mounted either.
+/// A start that fails in the middle leaves nothing mounted either.
 #[test]
 fn a_failed_start_leaves_nothing_mounted() {
     if !uvfs_skip::can_mount() {
@@ -650,7 +649,7 @@ fn a_failed_start_leaves_nothing_mounted() {
     assert!(eventually(|| fs::read_dir(directory.path()).is_ok()));
 }
 
-/// Unmounted with files open: the last user ends the session, and everything comes back.
+/// Unmounted with files open: the last user ends the session, and everything is released.
 #[test]
 fn a_lazy_unmount_ends_with_its_last_user() {
     let Some(mut mounted) = Mounted::new() else { return };
@@ -699,8 +698,8 @@ fn a_shared_store_is_believed_for_as_long_as_the_timeouts_say() {
     mounted.end();
 }
 
-/// Bug: after its first plain open a kernel that need not tell of opens tells of no closes either,
-/// and a file that it had created stayed open here, with its space, until the mount ended.
+/// Bug: after its first plain open, a kernel without open requests also sends no closes. A file that it had created
+/// stayed open here, with its space, until the mount ended.
 #[test]
 fn created_files_are_not_kept_open_for_a_kernel_that_tells_of_no_close() {
     let Some(mounted) = Mounted::new() else { return };
@@ -715,8 +714,8 @@ fn created_files_are_not_kept_open_for_a_kernel_that_tells_of_no_close() {
     mounted.end();
 }
 
-/// Bug: the count of names was not known to be 0 when the last of several went without a `stat` in
-/// between; the object, its space and (on a host directory) its descriptor stayed.
+/// Bug: the count of names was not known to be 0 when the last of several was removed without a `stat` in between; the
+/// object, its space and (on a host directory) its descriptor stayed.
 #[test]
 fn an_object_goes_with_the_last_of_its_names() {
     let Some(mounted) = Mounted::new() else { return };

@@ -1,8 +1,8 @@
-//! Floor: stress, short, through the kernel: what the kernel holds keeps to the budget of the caches.
+//! Floor: stress, short, through the kernel: the kernel's entries stay within the budget of the caches.
 //!
-//! Needs root and `/dev/fuse`; is skipped where they lack. A host directory is served, with a room for
-//! all caches that a few hundred files fill. What the caches say that they hold is asserted, not what the
-//! process has: other tests share it. Every mount has a watchdog that ends the process.
+//! Needs root and `/dev/fuse`; is skipped where they lack. A host directory is served, with a room for all caches that
+//! a few hundred files fill. The test asserts the caches' own counts, not the memory of the process, which other tests
+//! share. Every mount has a watchdog that ends the process.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ use uvfs_vfs::{PagePolicy, Vfs, VfsConfig};
 /// Room of all caches.
 const ROOM: u64 = 1 << 20;
 const LIMIT: u64 = 16 << 20;
-/// What threads may just be adding, and forgets that are on their way.
+/// Entries that threads are just adding, and forgets in flight.
 const SLACK: u64 = 256 << 10;
 const DIRECTORIES: usize = 10;
 const FILES: usize = 250;
@@ -33,7 +33,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn new() -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
@@ -106,8 +106,8 @@ fn path_of(top: &Path, at: usize) -> PathBuf {
     top.join(format!("directory-{}", at / FILES)).join(format!("file-{at}"))
 }
 
-/// `find -size` over 300,000 files took 111 MB with `--cache-size 16M`, and 228 MB the second time: what a kernel
-/// holds cannot be evicted, and nobody asked it to let go.
+/// Bug: `find -size` over 300,000 files took 111 MB with `--cache-size 16M`, and 228 MB the second time: entries that a
+/// kernel holds cannot be evicted, and it was not asked to.
 #[test]
 fn the_kernel_lets_go_of_what_there_is_no_room_for() {
     let Some(mounted) = Mounted::new() else { return };
@@ -121,7 +121,7 @@ fn the_kernel_lets_go_of_what_there_is_no_room_for() {
     mounted.end();
 }
 
-/// What is in use stays while the kernel lets go of the rest: open files, mapped or not, and a current directory.
+/// Used entries stay while the kernel evicts the others: open files, mapped or not, and a current directory.
 #[test]
 fn what_is_in_use_stays_while_the_rest_goes() {
     let Some(mounted) = Mounted::new() else { return };
@@ -165,7 +165,7 @@ fn names_that_are_missing_keep_to_the_budget() {
     mounted.assert_settles();
     let missing = mounted.mount.statistics().missing;
     assert!((50..1000).contains(&missing), "{missing} names are recorded");
-    // Those of which it was told stay true: what is made then is seen.
+    // Expired names are revalidated: a file created then is seen.
     for at in (0..8000).step_by(97) {
         let path = mounted.path(at % 10 * FILES).with_file_name(format!("no such name {at}"));
         fs::write(&path, "now").unwrap();

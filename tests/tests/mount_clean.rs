@@ -1,10 +1,9 @@
 //! Floor: race pairs and stress, through the kernel: cleaning one directory of a mount.
 //!
-//! Needs root and `/dev/fuse`; is skipped where they lack. The store is in memory and ours alone,
-//! so that the kernel believes names and attributes for ever: what it asks again, cleaning made it
-//! forget. LOOKUP requests are counted by the mount, exactly; READ by the half, since a kernel that
-//! wants room takes pages of its own accord. Every mount has a watchdog that aborts the FUSE
-//! connection before it ends the process. `UVFS_STRESS_SECONDS` lengthens the stress.
+//! Needs root and `/dev/fuse`; is skipped where they lack. The store is in memory and ours alone, so that the kernel's
+//! names and attributes have no time limit: it asks again only after a cleaning. The mount counts LOOKUP requests
+//! exactly; READ with a tolerance of half, since a kernel short of memory evicts pages by itself. Every mount has a
+//! watchdog that aborts the FUSE connection before it ends the process. `UVFS_STRESS_SECONDS` lengthens the stress.
 //!
 //! A kernel before 6.18 keeps the names of directories; the counts here allow for that and nothing else.
 
@@ -39,7 +38,7 @@ impl Mounted {
         Self::over(store(opens))
     }
 
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn over(hostile: Hostile) -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
@@ -99,7 +98,7 @@ impl Mounted {
         (self.requests("lookup") - before.0, self.requests("read") - before.1)
     }
 
-    /// What `planted` has is cached: no name is asked for, and hardly a page.
+    /// The contents of `planted` are cached: no name is asked for, and hardly a page.
     fn assert_warm(&self, planted: &Planted) {
         let (lookups, reads) = self.asked(|| planted.read());
         let (path, few) = (planted.path.display(), planted.files.len() as u64 / 2);
@@ -151,7 +150,7 @@ fn stress_time() -> Duration {
     Duration::from_secs(given.unwrap_or(3))
 }
 
-/// Ends the connection of the mount at `path`, whatever its daemon does.
+/// Aborts the connection of the mount at `path`, in any state of its daemon.
 fn abort(path: &Path) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let line = table.lines().find(|line| line.split(' ').nth(4) == path.to_str());
@@ -188,7 +187,7 @@ fn names_of_one_directory_are_asked_again_and_of_others_not() {
             let report = mounted.clean("tree", what);
             let sub = directories(&report, 1);
             assert_eq!((report.kernel().held, report.kernel().let_go), (401, 400 + sub));
-            // With its last child the kernel lets go of the directory too.
+            // With its last child the kernel evicts the directory, too.
             let own = directories(&report, 1);
             assert_eq!(mounted.mount.statistics().nodes, before - report.kernel().let_go - own);
 
@@ -238,7 +237,7 @@ fn missing_names_are_asked_again_below_and_not_elsewhere() {
         assert_missing(&planted.path, 0..50);
         assert_missing(&planted.path.join("sub"), 0..50);
     };
-    // We made the directories, and would know without the store what is not in them.
+    // We made the directories, and know their missing names without the store.
     mounted.clean(".", Clean::Names);
     for planted in [&tree, &outside, &inside] {
         let ours = |planted| mounted.asked(|| missing(planted)).0;
@@ -250,7 +249,7 @@ fn missing_names_are_asked_again_below_and_not_elsewhere() {
     for what in [Clean::Names, Clean::Both] {
         let report = mounted.clean("tree", what);
         assert_eq!((report.kernel().missing, report.kernel().let_go), (100, 20), "{report:?}");
-        // What it remembers of these names keeps it, whether it believes it or not.
+        // The kernel's negative entries keep the directory, expired or not.
         assert_eq!(report.kernel().kept, 1);
         assert_eq!(mounted.mount.statistics().missing, 200);
         for planted in [&outside, &inside] {
@@ -269,7 +268,7 @@ fn missing_names_are_asked_again_below_and_not_elsewhere() {
     mounted.end();
 }
 
-/// Where no name can ever appear, what is remembered of missing names goes, and the directories with it.
+/// Where no name can ever appear, negative entries are dropped, and the directories with them.
 #[test]
 fn missing_names_keep_no_directory_of_a_store_that_never_changes() {
     let hostile = store(Opens::Stateless);
@@ -286,8 +285,7 @@ fn missing_names_keep_no_directory_of_a_store_that_never_changes() {
     assert_eq!((mounted.asked(missing).0, mounted.asked(missing).0), (102, 0));
     let report = mounted.clean("tree", Clean::Names);
     assert_eq!((report.kernel().missing, report.kernel().held), (100, 1));
-    // A kernel that has no processor for a while lets go after the report: seen in 1 of 6 runs beside
-    // a load of 12.
+    // A kernel without a processor for a while evicts after the report: seen in 1 of 6 runs beside a load of 12.
     assert!(report.kernel().let_go <= directories(&report, 1));
     let expected = (0, 2 - directories(&report, 2));
     let now = || (mounted.mount.statistics().missing, mounted.mount.statistics().nodes);
@@ -300,7 +298,7 @@ fn missing_names_keep_no_directory_of_a_store_that_never_changes() {
     mounted.end();
 }
 
-/// What is recorded has a bound: beyond it the kernel is told to ask again about the oldest.
+/// The record has a bound: beyond it the kernel is asked to expire the oldest.
 #[test]
 fn the_oldest_missing_names_are_asked_again_when_there_are_too_many() {
     const ROOM: u64 = 16_384;
@@ -309,7 +307,7 @@ fn the_oldest_missing_names_are_asked_again_when_there_are_too_many() {
     let tree = mounted.path("tree");
     let asked = |names: std::ops::Range<u64>| {
         let asked = mounted.asked(|| assert_missing(&tree, names)).0;
-        // It waits for the notices, whatever it cleans.
+        // A cleaning of any directory waits for the notices.
         mounted.clean("tree/sub", Clean::Names);
         asked
     };
@@ -323,8 +321,8 @@ fn the_oldest_missing_names_are_asked_again_when_there_are_too_many() {
     mounted.end();
 }
 
-/// A name that was missing a moment ago is a directory that somebody is in: cleaning never detaches it, also
-/// not while the message about the name was on its way.
+/// A name that was missing a moment ago is a directory with a process in it: cleaning never detaches it, also not while
+/// the message about the name was in flight.
 #[test]
 fn names_that_come_and_go_are_never_detached() {
     let Some(mounted) = Mounted::new() else { return };
@@ -373,7 +371,7 @@ fn come_and_go(path: &Path, how: u64) {
                 fs::create_dir(&other).unwrap();
                 fs::rename(&other, path).unwrap();
             }
-            // What a process in it would see.
+            // The view of a process in it.
             let inside = fs::File::open(path).unwrap();
             for _ in 0..20 {
                 let link = format!("/proc/self/fd/{}", inside.as_raw_fd());
@@ -470,14 +468,14 @@ fn open_files_and_current_directories_stay_in_use() {
     assert_eq!(rest, content(&tree.path.join("sub/f4")));
     assert!(child.wait().unwrap().success());
     drop(open);
-    // Used by nobody any more, it all goes.
+    // Unused now, all of it is evicted.
     let report = mounted.clean("tree", Clean::Names);
     assert_eq!(report.kernel().kept, 1 - directories(&report, 1), "{report:?}");
     mounted.end();
 }
 
-/// What a process changed through a mapping is in the kernel alone: it is written before its page is dropped,
-/// and the mapping goes on.
+/// A process's changes through a mapping are in the kernel alone: they are written before their page is dropped, and
+/// the mapping stays usable.
 #[test]
 fn changes_through_a_mapping_are_not_lost() {
     let Some(mounted) = Mounted::new() else { return };
@@ -517,7 +515,7 @@ fn changes_through_a_mapping_are_not_lost() {
     mounted.end();
 }
 
-/// A listing is names too: what the kernel keeps of it goes with them, also of the directory itself.
+/// A listing holds names, too: the kernel's copy is dropped with them, also that of the directory itself.
 #[test]
 fn listings_are_read_again() {
     let Some(mounted) = Mounted::new() else { return };
@@ -550,7 +548,7 @@ fn a_read_in_flight_delays_the_cleaning_and_nothing_else() {
             scope.spawn(|| assert_eq!(fs::read(&tree.files[1]).unwrap(), content(&tree.files[1])));
         gate.wait_for(1);
         let cleans = scope.spawn(|| mounted.clean("tree", Clean::Pages));
-        // Everything else goes on, in the same directory too.
+        // Everything else continues, in the same directory, too.
         for round in 0..20 {
             fs::write(mounted.path(format!("tree/new{round}")), "x").unwrap();
             assert!(fs::metadata(mounted.path("tree/missing")).is_err());
@@ -569,7 +567,7 @@ fn a_read_in_flight_delays_the_cleaning_and_nothing_else() {
 fn a_lookup_in_flight_does_not_delay_pruning() {
     let Some(mounted) = Mounted::new() else { return };
     let tree = mounted.plant("tree", 20);
-    // We made the directory and would know without the store what is not in it.
+    // We made the directory and know its missing names without the store.
     mounted.clean("tree", Clean::Names);
     tree.stat();
     let gate = Gate::new();
@@ -627,8 +625,8 @@ fn cleanings_of_one_mount_wait_for_each_other() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
 }
 
-/// Everybody works in the directory that is being cleaned: nothing hangs, nothing fails that should
-/// not, no byte is wrong, and what is counted comes back.
+/// All threads work in the directory that is being cleaned: nothing hangs, nothing fails wrongly, no byte is wrong, and
+/// the counts return.
 #[test]
 fn a_directory_in_use_is_cleaned_over_and_over() {
     for opens in [Opens::Stateless, Opens::Tracked] {

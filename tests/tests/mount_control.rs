@@ -1,8 +1,7 @@
-//! Floor: through the kernel. The control directory of a mount: who finds it, who may write, and what for.
+//! Floor: through the kernel. The control directory of a mount: its visibility, its permitted writers, and its effects.
 //!
-//! Needs root and `/dev/fuse`; is skipped where they lack. Every mount has a watchdog: a test
-//! that hangs aborts the FUSE connection and unmounts before it ends the process. Other users are threads
-//! that gave up their privileges.
+//! Needs root and `/dev/fuse`; is skipped where they lack. Every mount has a watchdog: a test that hangs aborts the
+//! FUSE connection and unmounts before it ends the process. Other users are threads that gave up their privileges.
 
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +29,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted; says so.
+    /// `None`, with a note, where nothing can be mounted.
     fn new() -> Option<Self> {
         Self::with(store(), MountOptions::default())
     }
@@ -107,7 +106,7 @@ fn store() -> Hostile {
     })
 }
 
-/// Ends the connection, whatever the daemon does.
+/// Aborts the connection, in any state of the daemon.
 fn abort(path: &Path) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let line = table.lines().find(|line| line.split(' ').nth(4) == path.to_str());
@@ -251,12 +250,12 @@ fn users_clean_what_is_theirs() {
         assert_eq!(mounted.ask_as(NOBODY, &what.to_string()), libc::EPERM);
         assert_eq!(mounted.ask_as(STRANGER, &format!("{what}:/own")), libc::EPERM);
     }
-    // On the way to what is theirs they need the right to search.
+    // Users need search permission on the path to their own directory.
     chown(mounted.path("own/sub"), Some(STRANGER), None).unwrap();
     assert_eq!(mounted.ask_as(STRANGER, "1:/own/sub"), 0);
     fs::set_permissions(mounted.path("own"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(mounted.ask_as(STRANGER, "1:/own/sub"), libc::EACCES);
-    // Who opened it is asked for, too.
+    // The opener's rights are checked, too.
     let open = || OpenOptions::new().write(true).open(mounted.drop_caches()).unwrap();
     assert_eq!(errno(as_user(STRANGER, open).write(b"1:/other")), libc::EPERM);
     let mut by_root = open();
@@ -327,7 +326,7 @@ fn it_cannot_be_made_again_nor_written_on_a_read_only_mount() {
     mount.wait();
 }
 
-/// What lies below the directory is asked for again, by the kernel and of the store, and nothing else is.
+/// Entries below the directory are looked up again, by the kernel and in the store, and no others are.
 #[test]
 fn a_write_cleans_its_directory_and_no_other() {
     let Some(mounted) = Mounted::new() else { return };
@@ -377,8 +376,8 @@ fn requests_are_served_while_the_store_keeps_a_reader() {
     mounted.end();
 }
 
-/// A store that never waits runs everything on the only reader but this: it has to hear what the kernel lets go
-/// before the write returns.
+/// A store that never waits runs everything on the only reader except this: that reader has to receive the kernel's
+/// forgets before the write returns.
 #[test]
 fn a_cleaning_leaves_the_only_reader_free() {
     let hostile = store().claiming(|can| can.waits = Waits::Never);
@@ -392,7 +391,7 @@ fn a_cleaning_leaves_the_only_reader_free() {
     mounted.end();
 }
 
-/// The kernel waits for a write that has been taken, whatever becomes of the writer; so it is carried out.
+/// The kernel waits for a write that the server has taken, even if its writer is killed; so it is carried out.
 #[test]
 fn a_killed_writer_ends_when_its_request_does() {
     let hostile = store();
@@ -414,7 +413,7 @@ fn a_killed_writer_ends_when_its_request_does() {
     mounted.end();
 }
 
-/// Requests at once, while names come and go below: nothing waits for ever, nothing is lost.
+/// Concurrent requests, while names are created and removed below: nothing waits for ever, nothing is lost.
 #[test]
 fn requests_from_many_sides_all_end() {
     let Some(mounted) = Mounted::new() else { return };
@@ -443,8 +442,8 @@ fn requests_from_many_sides_all_end() {
     mounted.end();
 }
 
-/// A store of which the kernel learns on the first open that it needs none: nobody is asked whether the file may
-/// be read, and there is nothing in it.
+/// A store without opens, which the kernel learns on the first open: no permission to read the file is checked, and it
+/// is empty.
 #[test]
 fn a_store_without_opens_has_it_too() {
     let hostile = store().claiming(|can| can.opens = Opens::Stateless);
@@ -475,7 +474,7 @@ fn switched_off_it_is_a_name_like_any_other() {
     mounted.end();
 }
 
-/// What the store has by that name is out of sight, also in listings that bring nodes along.
+/// The store's object of that name is hidden, also in listings with attributes.
 #[test]
 fn it_hides_what_the_store_has_by_its_name() {
     let hostile = store();

@@ -1,9 +1,9 @@
-//! Floor: through the kernel. Direct writes, and what the kernel's page cache shows of them.
+//! Floor: through the kernel. Direct writes, and the kernel's page cache after them.
 //!
-//! Needs root, `/dev/fuse` and `cc`; is skipped where they lack. The writer is a program of its own
-//! (`tests/conformance/aio.c`) that is led line by line; the store is in memory and holds calls by plan, so
-//! that each interleaving here is made and not waited for. Every mount has a watchdog that aborts the FUSE
-//! connection before it ends the process.
+//! Needs root, `/dev/fuse` and `cc`; is skipped where they lack. The writer is a separate program
+//! (`tests/conformance/aio.c`) that is controlled line by line; the store is in memory and holds calls by plan, so that
+//! each interleaving here is forced and not awaited. Every mount has a watchdog that aborts the FUSE connection before
+//! it ends the process.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ use uvfs_tests::{Hostile, Watchdog, hostile, vfs_over};
 use uvfs_vfs::{Opens, VfsConfig, Waits};
 
 const PAGE: usize = 4096;
-/// Requests nobody waits for that the kernel has under way at once: what `init` of the transport asks for.
+/// Background requests that the kernel has in flight at once: the limit set by `init` of the transport.
 const BACKGROUND: usize = 64;
 
 /// A mounted store with a file `f`, and an asynchronous direct writer of that file.
@@ -36,7 +36,7 @@ struct Writer {
 }
 
 impl Direct {
-    /// `f` is `pages` long and full of `a`. `None` where this cannot be run; says so.
+    /// `f` is `pages` long and full of `a`. `None`, with a note, where this cannot be run.
     fn new(opens: Opens, pages: usize) -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
@@ -141,15 +141,14 @@ fn each_kind_of_store(mut test: impl FnMut(Opens)) {
     }
 }
 
-/// xfstests generic/451 showed: beside an asynchronous direct writer, `cat` went on showing old bytes after
-/// all writes were complete, for ever on `memory:`. The kernel drops its pages of the range *before* it sends
-/// such a write, and not again when the write completes (a synchronous one: also after). What is read
-/// between the two stayed.
+/// Bug: xfstests generic/451 showed: beside an asynchronous direct writer, `cat` still showed old bytes after all
+/// writes were complete, for ever on `memory:`. The kernel drops its pages of the range *before* it sends such a write,
+/// and not again when the write completes (a synchronous one: also after). Pages read between the two stayed.
 #[test]
 fn what_was_read_during_a_direct_write_does_not_outlive_it() {
     each_kind_of_store(|opens| {
         let Some(mut direct) = Direct::new(opens, 8) else { return };
-        // Also through a file that stays open: opening it again may make the kernel ask again.
+        // Also through a file that stays open: another open may make the kernel ask again.
         let open = File::open(direct.file()).unwrap();
         let gate = direct.hold_writes();
         assert_eq!(direct.writer.says(&format!("submit {PAGE} {PAGE} 98 3")), "submitted");
@@ -173,7 +172,7 @@ fn direct_writes_that_fill_the_kernels_queue_do_not_wait_for_reads_behind_them()
     each_kind_of_store(|opens| {
         let Some(mut direct) = Direct::new(opens, BACKGROUND) else { return };
         let gate = direct.hold_writes();
-        // All of them within what the kernel asks for at once.
+        // All of them within the kernel's limit of concurrent requests.
         for _ in 0..BACKGROUND / 16 {
             assert_eq!(direct.writer.says(&format!("submit 0 {PAGE} 98 16")), "submitted");
         }
@@ -195,7 +194,7 @@ fn direct_writes_that_fill_the_kernels_queue_do_not_wait_for_reads_behind_them()
             let seen = pages_of(&reader.join().unwrap().unwrap());
             assert!(seen.chars().all(|page| "ab".contains(page)), "{seen}");
         });
-        // So many at once are not all answered after the kernel's pages have gone, but those go all the same.
+        // Not all of so many writers wait until the kernel's pages are dropped, but the pages are dropped all the same.
         let end = Instant::now() + Duration::from_secs(20);
         let last = "b".repeat(16) + &"a".repeat(BACKGROUND - 16);
         while direct.pages() != last {
@@ -205,8 +204,8 @@ fn direct_writes_that_fill_the_kernels_queue_do_not_wait_for_reads_behind_them()
     });
 }
 
-/// Waits until a thread of this process sleeps uninterruptedly, as one does that waits for a page; gives up
-/// after a while, which makes the caller prove less and fail nothing.
+/// Waits until a thread of this process sleeps uninterruptibly, like one that waits for a page; gives up after a while,
+/// and the caller then proves less and fails nothing.
 fn sleeps(thread: rustix::thread::Pid) {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     let end = Instant::now() + Duration::from_secs(5);
@@ -241,7 +240,7 @@ fn readers_beside_direct_writers_see_the_last_bytes() {
             assert_eq!(direct.writer.says("wait"), "complete");
             assert_eq!(direct.pages(), char::from(byte).to_string().repeat(160), "{round}");
         }
-        // ORDERING: Relaxed, as above.
+        // ORDERING: Relaxed; a flag that ends a loop.
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     direct.end();

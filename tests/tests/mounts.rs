@@ -1,7 +1,8 @@
-//! Floor: conformance, in process. Mounts in a namespace: crossing them, binding, stacking, unmounting
-//! what is in use, rights on both sides, confinement, and storms of mounts beside walks.
+//! Floor: conformance, in process. Mounts in a namespace: crossing them, binding, stacking,
+//! unmounting busy ones, rights on both sides, confinement, and storms of mounts beside walks.
 //!
-//! Deterministic, but for the tests with threads, which assert what holds under any schedule.
+//! Deterministic, except the tests with threads, which assert only facts that hold under any
+//! schedule.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
@@ -12,7 +13,7 @@ use uvfs_vfs::{
     SetAttributes, Unmount, Vfs, VfsConfig,
 };
 
-/// One file system: directories `a/b`, and in each directory a `file` that says where it is.
+/// One file system: directories `a/b`, and in each directory a `file` with its place.
 struct Store {
     hostile: Hostile,
     vfs: Arc<Vfs>,
@@ -54,7 +55,7 @@ fn read(directory: &Directory, path: &str) -> Result<String, i32> {
     Ok(String::from_utf8(content).unwrap())
 }
 
-/// Each path with what must be read there; twice, since the second time the caches know it.
+/// Each path with the text that must be read there; twice, since the second time it is cached.
 fn check(directory: &Directory, cases: &[(&str, Result<&str, i32>)]) {
     for (path, expected) in cases.iter().chain(cases) {
         assert_eq!(read(directory, path).as_deref().map_err(|errno| *errno), *expected, "{path}");
@@ -114,7 +115,7 @@ fn a_handle_opened_before_a_mount_stays_beneath_it() {
     let deeper = top.open_directory("a/b").unwrap();
     namespace.mount(&beneath, two.vfs.clone()).unwrap();
     check(&beneath, &[("file", Ok("1:a/")), ("./b/file", Ok("1:a/b/")), ("../a/file", Ok("2:"))]);
-    // `..` goes into what is mounted on the parent, as in Linux.
+    // `..` enters the mount on the parent, like in Linux.
     check(&deeper, &[("file", Ok("1:a/b/")), ("../file", Ok("2:")), ("../../file", Ok("1:"))]);
 }
 
@@ -207,7 +208,7 @@ fn a_directory_bound_at_two_places_leads_up_to_each() {
         ("a/a/../file", Ok("2:")),
     ];
     check(&top, &cases);
-    // What is mounted in one is not in the other.
+    // A mount in one is not in the other.
     let three = store("3");
     namespace.mount(&top.open_directory("x/p/b").unwrap(), three.vfs.clone()).unwrap();
     check(
@@ -215,7 +216,7 @@ fn a_directory_bound_at_two_places_leads_up_to_each() {
         &[("x/p/b/file", Ok("3:")), ("y/p/b/file", Ok("2:a/b/")), ("x/p/b/../file", Ok("2:a/"))],
     );
     check(&top, &[("a/a/b/file", Ok("2:a/b/"))]);
-    // A directory that is moved out of what was bound does not lead up to what was not.
+    // A directory moved out of the bound tree does not lead up to the unbound part.
     let held = top.open_directory("y/p/b").unwrap();
     two.vfs.root_directory(Caller::root()).rename("a/b", "moved", RenameMode::Replace).unwrap();
     check(&held, &[("file", Ok("2:a/b/")), ("../file", Err(libc::ENOENT))]);
@@ -235,7 +236,7 @@ fn what_is_in_use_is_busy() {
     drop(file);
     namespace.mount(&root("a/a"), three.vfs.clone()).unwrap();
     assert_eq!(unmount("a"), libc::EBUSY, "something is mounted inside");
-    // Names of mountpoints stay where they are; what is above them may move.
+    // Names of mountpoints cannot be moved; directories above them can.
     let mode = RenameMode::Replace;
     assert_eq!(errno(&top.remove_directory("a")), libc::EBUSY);
     assert_eq!(errno(&top.rename("a", "c", mode)), libc::EBUSY);
@@ -335,7 +336,7 @@ fn a_mount_keeps_its_file_system_and_its_end_ends_it() {
     namespace.unmount(top.open_directory("a").unwrap(), Unmount::Busy).unwrap();
     assert!(gone.upgrade().is_none());
     drop(hostile);
-    // The same when the namespace goes first, and a handle last.
+    // The same when the namespace is dropped first, and a handle last.
     let two = store("2");
     let (namespace, _) = scene(&one, &two);
     let inside = namespace.root_directory(Caller::root()).open_directory("a").unwrap();
@@ -346,7 +347,7 @@ fn a_mount_keeps_its_file_system_and_its_end_ends_it() {
     assert_eq!((one.active(), Arc::strong_count(&two.vfs)), (1, 1));
 }
 
-/// A directory has room for 65535 marks: each one goes with its mount.
+/// A directory has room for 65535 marks: each one is released with its mount.
 #[test]
 fn a_directory_can_be_mounted_on_again_and_again() {
     let _watchdog = Watchdog::new(Duration::from_secs(300));
@@ -361,8 +362,8 @@ fn a_directory_can_be_mounted_on_again_and_again() {
     check(&top, &[("a/file", Ok("1:a/"))]);
 }
 
-/// Somebody removes a mountpoint past the namespace: the mount goes at the next removal through it, and
-/// nothing can be mounted on what has no name.
+/// Another program removes a mountpoint past the namespace: the mount is dropped at the next
+/// removal through it, and nothing can be mounted on an object without a name.
 #[test]
 fn a_removed_directory_is_no_mountpoint() {
     let (one, two) = (store("1"), store("2"));
@@ -392,7 +393,7 @@ fn rights_are_those_of_each_file_system() {
         vfs.root_directory(Caller::root()).set_attributes(path, &set).unwrap();
     };
     check(&user, &[("a/a/file", Ok("2:a/"))]);
-    // What is covered is not asked.
+    // The covered directory's rights are not checked.
     mode(&one.vfs, "a", 0);
     check(&user, &[("a/a/file", Ok("2:a/"))]);
     mode(&two.vfs, "/", 0o700);
@@ -438,7 +439,7 @@ fn confined_paths_cross_mounts_and_do_not_leave() {
         ("/../file", Ok("2:")),
     ];
     check(&jail, &cases);
-    // What was held in the jail goes back by the way it came, whatever is unmounted.
+    // A handle held in the jail returns by its own path, after any unmount.
     let inner = root.open_directory("a/b").unwrap();
     assert_eq!(read(&inner, "../file"), Err(libc::EXDEV));
 }
@@ -471,7 +472,7 @@ fn a_known_path_across_mounts_takes_the_fast_walk() {
     }
 }
 
-/// A mount with another one in it is taken away at once: fast walks see both or none of them.
+/// A mount with another one in it is removed at once: fast walks see both or none of them.
 #[test]
 fn a_fast_walk_sees_an_unmount_whole_or_not_at_all() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
@@ -513,7 +514,7 @@ fn a_fast_walk_sees_an_unmount_whole_or_not_at_all() {
     }
 }
 
-/// Mounts and unmounts, polite and not, beside walkers that stat, open, create and go up.
+/// Mounts and unmounts, lazy and not, beside walkers that stat, open, create and go up.
 #[test]
 fn mounts_and_unmounts_beside_walkers() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));

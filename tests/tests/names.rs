@@ -1,7 +1,7 @@
-//! Floor: what the name cache does, as its users see it: which questions reach the store and which do not.
+//! Floor: the name cache, as its users see it: which lookups reach the store and which do not.
 //!
-//! The store is hostile: it counts its calls, holds them at gates, and reports news. Deterministic, but
-//! for the last tests, which print a seed (`UVFS_SEED` replays it).
+//! The store is hostile: it counts its calls, holds them at gates, and reports news. Deterministic, except the last
+//! tests, which print a seed (`UVFS_SEED` replays it).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -28,7 +28,7 @@ impl Scene {
         Self::over(hostile(), VfsConfig::default())
     }
 
-    /// Over a store that others change, whose answers are believed for `time`, and which reports news.
+    /// Over a store that others change, whose answers have the lifetime `time`, and which reports news.
     fn shared(time: Duration) -> Self {
         let config = VfsConfig {
             attr_timeout: time,
@@ -74,7 +74,7 @@ impl Scene {
         list_nodes(&self.vfs, self.directory(path).node()).len()
     }
 
-    /// Has another one make a file in the store, and say so if `news`.
+    /// Has another program make a file in the store, and report it if `news`.
     fn other_makes(&self, parent: InodeId, name: &str, news: bool) -> InodeId {
         let name = Name::new(name.as_bytes()).unwrap();
         let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
@@ -94,7 +94,7 @@ impl Scene {
     }
 }
 
-/// Opens a gate also when the test fails: what it holds must end.
+/// Opens a gate also when the test fails: its held calls must end.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -114,7 +114,7 @@ fn one_of_many_asks_the_store() {
     scene.top.write_file("there", "").unwrap();
     scene.top.write_file("other", "").unwrap();
     for path in ["there", "none"] {
-        // Who comes late finds the answer cached; until some did wait, nothing was shown.
+        // A late thread finds the answer cached; until some have waited, the test shows nothing.
         let mut waited = 0;
         for _ in 0..1000 {
             scene.vfs.forget_unused();
@@ -138,7 +138,7 @@ fn one_of_many_asks_the_store() {
                 while called.load(SeqCst) < 4 {
                     std::thread::yield_now();
                 }
-                // Not held up, and they give the others time to come.
+                // These do not wait, and leave the others time to arrive.
                 for _ in 0..20 {
                     assert!(scene.top.stat("other").is_ok());
                     scene.missing("nothing");
@@ -159,7 +159,7 @@ fn one_of_many_asks_the_store() {
     scene.end();
 }
 
-/// The one who asks gets an error: the others ask for themselves, and nobody is stuck.
+/// The asking thread gets an error: the others ask for themselves, and none is stuck.
 #[test]
 fn an_error_is_only_for_who_asked() {
     let scene = Scene::new();
@@ -180,7 +180,7 @@ fn an_error_is_only_for_who_asked() {
     scene.end();
 }
 
-/// An answer that may not be kept is no answer for others: nobody waits for one.
+/// An answer without a lifetime is no answer for others: no thread waits for one.
 #[test]
 fn without_lifetimes_everybody_asks() {
     let scene = Scene::shared(Duration::ZERO);
@@ -217,7 +217,7 @@ fn a_negative_lifetime_of_zero_remembers_no_missing_name() {
     scene.end();
 }
 
-// What stays.
+// The names that stay.
 
 const HOT: usize = 300;
 
@@ -233,8 +233,8 @@ impl Scene {
     }
 }
 
-/// A storm of questions for what does not exist takes its own share, and pushes out neither the names
-/// in use nor the missing names that are asked for again and again.
+/// A storm of lookups of missing names uses its own share, and evicts neither the names in use nor the missing names
+/// that are looked up again and again.
 #[test]
 fn missing_names_have_a_share_of_their_own() {
     let scene = Scene::sized(1 << 20);
@@ -247,7 +247,7 @@ fn missing_names_have_a_share_of_their_own() {
         (0..1000).for_each(|at| scene.missing(&format!("missing-{storm}-{at}")));
         assert_eq!(scene.asked(|| (0..2).for_each(|_| again())), 0, "storm {storm}");
         let statistics = scene.vfs.statistics();
-        // A line of 64 bytes each, a fifth of the budget, and what one step leaves.
+        // A line of 64 bytes each, a fifth of the budget, and the rest of one step.
         assert!(statistics.negatives * 64 <= (1 << 20) / 5 + 4096, "{statistics:?}");
     }
     assert!(scene.vfs.statistics().names.evicted > evicted + 20_000);
@@ -255,7 +255,7 @@ fn missing_names_have_a_share_of_their_own() {
     scene.end();
 }
 
-/// Reading a directory of several times what fits pushes out nothing that is in use meanwhile.
+/// Reading a directory of several times the room evicts nothing that is in use meanwhile.
 #[test]
 fn a_listing_pushes_out_nothing_in_use() {
     let scene = Scene::sized(1 << 20);
@@ -293,7 +293,7 @@ fn a_listing_does_not_take_the_marks_of_use_away() {
         if listed_too {
             assert_eq!(scene.list("hot"), HOT);
         }
-        // Somewhat more than there is room for beside them: the hand comes by.
+        // Somewhat more than there is room for beside them: the hand visits them.
         let evicted = scene.vfs.statistics().names.evicted;
         let huge = scene.directory("huge");
         for_each_node(&scene.vfs, huge.node(), |_, node| drop(node));
@@ -326,14 +326,14 @@ fn a_listed_directory_denies_what_it_does_not_have() {
     scene.end();
 }
 
-/// Names alone are not enough: a listing that brought no objects makes nothing complete.
+/// Names alone are not enough: a listing without objects makes nothing complete.
 #[test]
 fn a_listing_in_parts_is_complete_only_with_all_of_them() {
     let scene = Scene::new();
     scene.fill("d", 10);
     scene.vfs.forget_unused();
     let d = scene.directory("d");
-    // From the middle: what came before was not seen.
+    // From the middle: the earlier entries were not seen.
     let first = d.list_all().unwrap()[4].next;
     scene.vfs.forget_unused();
     let unopened = FileRef::unopened(d.node().id());
@@ -425,7 +425,7 @@ fn a_directory_stays_complete_through_its_changes() {
     for path in ["d/new", "d/moved", "e/moved", "e/0", "e/linked"] {
         scene.found(path);
     }
-    // A change that failed leaves what it was about to be asked for again.
+    // A failed change makes its target uncertain: the next lookup asks again.
     let exclusive = uvfs_vfs::OpenOptions::write().create_new(0o600);
     scene.hostile.follow(
         Plan::new()
@@ -458,7 +458,7 @@ fn a_lost_name_ends_completeness() {
     scene.end();
 }
 
-/// The same for want of room: of a directory larger than the cache, what is there is found.
+/// The same for lack of room: in a directory larger than the cache, every existing name is found.
 #[test]
 fn a_directory_larger_than_the_cache_denies_nothing_that_is_there() {
     let scene = Scene::sized(64 << 10);
@@ -473,7 +473,7 @@ fn a_directory_larger_than_the_cache_denies_nothing_that_is_there() {
     scene.end();
 }
 
-/// What others did, and said, is seen in a complete directory.
+/// Others' changes, once reported, are seen in a complete directory.
 #[test]
 fn news_ends_completeness() {
     let scene = Scene::shared(HOUR);
@@ -510,7 +510,7 @@ fn completeness_expires() {
     scene.end();
 }
 
-// News about what is not cached yet, while the answer is on its way.
+// News about an object that is not cached yet, while the answer is in flight.
 
 #[test]
 fn news_of_an_object_whose_answer_is_on_its_way() {
@@ -557,8 +557,8 @@ fn news_of_a_directory_whose_answer_is_on_its_way() {
 
 // Answers that come back to an inode that was forgotten meanwhile.
 
-/// Bug: an inode made for an answer that a change had overtaken knew nothing of that change, so a
-/// second answer as old as the first was believed, for ever with a store of our own.
+/// Bug: an inode made for an answer that a change had overtaken had no record of that change. So a second answer of the
+/// same age was accepted, for ever with a store of our own.
 #[test]
 fn two_answers_as_old_as_each_other() {
     let scene = Scene::new();
@@ -591,11 +591,11 @@ fn two_answers_as_old_as_each_other() {
     scene.end();
 }
 
-/// Bug: inodes that were queued without a name, used again and removed stayed in the queue, dead, as
-/// long as the budget was not exceeded, which dead ones never bring about.
+/// Bug: inodes that were queued without a name, used again and removed stayed in the queue, dead, as long as the budget
+/// was not exceeded, which dead ones never cause.
 #[test]
 fn removed_files_do_not_wait_in_a_queue() {
-    // Nothing is believed, so no name is ever cached.
+    // Answers have no lifetime, so no name is ever cached.
     let scene = Scene::shared(Duration::ZERO);
     for _ in 0..3000 {
         scene.top.write_file("a", "").unwrap();
@@ -606,7 +606,7 @@ fn removed_files_do_not_wait_in_a_queue() {
     scene.end();
 }
 
-// Directories that move or go.
+// Directories that are moved or removed.
 
 #[test]
 fn names_of_a_removed_directory_are_gone() {
@@ -626,7 +626,7 @@ fn names_of_a_removed_directory_are_gone() {
     scene.end();
 }
 
-/// A directory that the store called stale is asked for again, also after its inode has gone and come back.
+/// A directory that the store called stale is looked up again, also after its inode was evicted and found again.
 #[test]
 fn a_stale_directory_is_not_believed_again() {
     let scene = Scene::over(
@@ -649,7 +649,7 @@ fn a_stale_directory_is_not_believed_again() {
     scene.hostile.sink().unwrap().entry_changed(id, Name::new(b"x").unwrap());
     scene.hostile.follow(Plan::new().when(On::call(Call::Lookup).name("x").nth(1), stale));
     assert_eq!(errno(&scene.top.stat("d/x")), libc::ESTALE);
-    // Its name goes, nobody holds it, and there is no room: its inode goes before what is in use.
+    // Its name is removed, nothing holds it, and there is no room: its inode is evicted before those in use.
     scene.hostile.sink().unwrap().entry_changed(InodeId::ROOT, Name::new(b"d").unwrap());
     for at in 0.. {
         scene.missing(&format!("missing-{at}"));
@@ -662,8 +662,8 @@ fn a_stale_directory_is_not_believed_again() {
     scene.end();
 }
 
-/// A move that has begun, and before the store does it another object comes to the old name: the store
-/// moves that one. The new name was once cached with the object that had been found.
+/// A move has begun, and before the store does it another object gets the old name: the store moves that one. Bug: the
+/// new name was once cached with the object that had been found.
 #[test]
 fn a_move_into_another_directory_of_what_came_in_between() {
     for mode in [RenameMode::Replace, RenameMode::Exchange] {
@@ -725,7 +725,7 @@ fn the_parent_of_a_directory_moved_twice_is_the_last() {
     scene.end();
 }
 
-// What is cached, and a fresh look.
+// Cached names, and a fresh look.
 
 const PARTS: [&str; 8] = ["a", "b", "c", "link", "up", "file", "none", "dir"];
 
@@ -780,7 +780,7 @@ fn random_change(top: &Directory, numbers: &mut Numbers) {
     };
 }
 
-/// After any changes, what a warm cache says of any path to any caller is what a cold one says.
+/// After any changes, a warm cache and a cold one return the same for any path and any caller.
 #[test]
 fn a_warm_walk_says_what_a_cold_one_says() {
     let seed = seed();
@@ -824,8 +824,7 @@ fn a_warm_walk_says_what_a_cold_one_says() {
     }
 }
 
-/// A name that is too long is met where it stands, as in path_resolution(7), warm or cold: what comes
-/// before it decides first.
+/// A name that is too long fails at its place, see path_resolution(7), warm or cold: earlier components decide first.
 #[test]
 fn a_name_too_long_is_refused_in_its_turn() {
     let scene = Scene::new();
@@ -853,7 +852,7 @@ fn a_name_too_long_is_refused_in_its_turn() {
     scene.end();
 }
 
-/// What a frontend is told is the same as what a walk finds, also by `try_lookup`.
+/// A frontend's lookup returns the same as a walk, also by `try_lookup`.
 #[test]
 fn lookups_and_walks_agree() {
     let scene = Scene::new();
@@ -876,8 +875,9 @@ fn lookups_and_walks_agree() {
     scene.end();
 }
 
-/// Who makes a file takes a ticket that stores nothing, so it may be below the stamps of files that go meanwhile. These
-/// are kept by file as long as it is: what is known of a new file was thrown away with the first one that went.
+/// Bug: a thread that makes a file takes a ticket that stores nothing, so it may be below the stamps of files that are
+/// removed meanwhile. These are kept by file for the ticket's life: the new file's cached data was dropped with the
+/// first removed one.
 #[test]
 fn a_file_made_while_others_go_is_not_asked_for_again() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Floor: fault, over HTTP: what a client of an object store makes of answers, the right ones and the others.
+//! Floor: fault, over HTTP: an object store client's handling of answers, right ones and wrong ones.
 //!
 //! The server is ours and on loopback; each test has its own. Credentials are none, or the test's.
 
@@ -162,7 +162,7 @@ fn each_reason_why_a_bucket_does_not_open_is_told_apart() {
     assert!(matches!(is(400, "ExpiredToken"), StoreError::Credentials(_)));
     assert!(matches!(is(403, "RequestTimeTooSkewed"), StoreError::Clock));
     assert!(matches!(is(404, "NoSuchBucket"), StoreError::NoBucket));
-    // A store says of a key that it does not know that it is not found.
+    // For an unknown access key a store answers that it is not found.
     assert!(matches!(is(404, "InvalidAccessKeyId"), StoreError::Credentials(_)));
     assert!(matches!(is(404, ""), StoreError::NoBucket));
     assert!(matches!(is(503, "SlowDown"), StoreError::Busy { .. }));
@@ -209,8 +209,8 @@ fn what_is_written_arrives_byte_for_byte() {
     assert_eq!(server.keys(), ["big &+%20", "d+ d"]);
 }
 
-/// Faults at every request of a put, an upload in parts and a rename: what is in the store is the old content or the new one,
-/// and who was told that it is written finds it.
+/// Faults at every request of a put, an upload in parts and a rename: the store has the old content or the new one, and
+/// a caller with a success finds the new one.
 #[test]
 fn faults_while_writing_lose_nothing_and_show_no_part() {
     let server = S3Server::start().unwrap();
@@ -257,7 +257,7 @@ fn faults_while_writing_lose_nothing_and_show_no_part() {
     assert!(matches!(denied, Err(Error::Access)), "{denied:?}");
 }
 
-/// Seeded operations by one program, against a map; others look at the bucket after each close.
+/// Seeded operations by one program, compared with a map; others look at the bucket after each close.
 #[test]
 fn a_bucket_is_what_a_map_says() {
     let server = S3Server::start().unwrap();
@@ -376,7 +376,7 @@ fn tags_in_any_form_or_none_are_usable() {
         assert!(matches!(file.read_to_end(), Err(Error::Stale)), "{forms:?}");
         root(&vfs).rename("moves", "moved", RenameMode::Replace).unwrap();
         root(&vfs).remove_file("moved").unwrap();
-        // What is put has to be known by its tag.
+        // A put has to be recognised by its tag.
         if forms[1] != " " {
             root(&vfs).write_file("x", b"ours").unwrap();
             assert_eq!(server.content("x").unwrap(), b"ours", "{forms:?}");

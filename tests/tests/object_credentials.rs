@@ -1,7 +1,7 @@
 //! Floor: command. Credentials of each kind are renewed under a mount that is restricted by its own sandbox.
 //!
-//! The services that lend credentials are one server on loopback. What mounts needs root and `/dev/fuse`, and is skipped
-//! where they lack.
+//! The services that lend credentials are one server on loopback. Tests that mount need root and `/dev/fuse`, and are
+//! skipped where they lack.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use uvfs_tests::{Watchdog, built};
 static LENT: LockClass =
     LockClass::new(285, "lent", "what a service under test lends, and for which token");
 
-/// What the service lends now: an access key, and the token that it is lent for.
+/// The current credentials of the service: an access key, and the token for which it is lent.
 #[derive(Debug, Default)]
 struct Lent {
     key: &'static str,
@@ -39,7 +39,7 @@ impl Lender {
         let served = lent.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that goes away has its answer or needs none.
+                // A client that disconnects has its answer or needs none.
                 let _ = serve(stream, &served);
             }
         });
@@ -95,14 +95,15 @@ fn serve(mut stream: TcpStream, lent: &Mutex<Lent>) -> std::io::Result<()> {
     )
 }
 
-/// As Kubernetes gives a token to a program: the file is a link into a folder that is a link, too, which is swapped.
+/// The way in which Kubernetes passes a token to a program: the file is a link into a folder that is a link, too, which
+/// is swapped.
 fn project(folder: &Path, name: &str, content: &str) -> PathBuf {
     let version = tempfile::Builder::new().prefix("..").tempdir_in(folder).unwrap().keep();
     fs::write(version.join(name), content).unwrap();
     std::os::unix::fs::symlink(&version, folder.join("..new")).unwrap();
     fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
     let file = folder.join(name);
-    // It stays where it was once made.
+    // It stays at its first place.
     let _ = std::os::unix::fs::symlink(Path::new("..data").join(name), &file);
     file
 }
@@ -118,7 +119,7 @@ fn shared_file(key: &str) -> String {
     format!("[default]\naws_access_key_id={key}\naws_secret_access_key=s\n")
 }
 
-/// A kind of credentials: gives the files of the n-th version (of two), and the variables that name all of it.
+/// A kind of credentials: returns the files of the n-th version (of two), and the variables that name all of it.
 type Kind<'a> = (&'static str, &'a dyn Fn(&Path, usize) -> Vec<(&'static str, String)>);
 
 /// The fence let credentials be found once: its rules were for the files of the start, so that a token that was renewed

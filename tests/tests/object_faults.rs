@@ -1,8 +1,8 @@
-//! Floor: fault, over HTTP, by random plans: whatever a store answers, nothing wrong is read, nothing of it is cached, and who was told that it
-//! is written finds it.
+//! Floor: fault, over HTTP, by random plans: after any answers of a store, no wrong data is read or cached, and a
+//! writer with a success finds its data.
 //!
-//! A plan is a seed: operations of one program, and what its requests meet. A failure names the seed; `UVFS_SEED=N` runs that plan alone,
-//! `UVFS_PLANS=N` as many as that.
+//! A plan is a seed: operations of one program, and the faults of its requests. A failure names the seed; `UVFS_SEED=N`
+//! runs that plan alone, `UVFS_PLANS=N` that many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,12 +51,12 @@ fn mount(server: &S3Server) -> Arc<Vfs> {
         .unwrap()
 }
 
-/// What a key may have by now: each of these, whole, or nothing.
+/// The possible contents of a key by now: each of these, whole, or none.
 #[derive(Debug, Default, Clone)]
 struct Possible {
     contents: BTreeSet<Vec<u8>>,
     absent: bool,
-    /// What was written here and refused: it is kept, read here, and put when the store takes it.
+    /// Content written here and refused: it is kept, read here, and put when the store takes it.
     pending: BTreeSet<Vec<u8>>,
 }
 
@@ -66,7 +66,7 @@ impl Possible {
         Self { absent: content.is_none(), contents, pending: BTreeSet::new() }
     }
 
-    /// The store has this now; what waits to be put there still does.
+    /// The store has this now; content that waits to be put there still does.
     fn is_now(&mut self, content: Option<Vec<u8>>) {
         *self = Self { pending: std::mem::take(&mut self.pending), ..Self::sure(content) };
     }
@@ -95,7 +95,7 @@ fn content(draw: &mut Numbers, step: u64) -> Vec<u8> {
     content
 }
 
-/// When a plan fails: what it did, and what the server was asked for.
+/// When a plan fails: its operations, and the server's requests.
 struct Story<'a> {
     server: &'a S3Server,
     steps: Vec<(String, usize)>,
@@ -152,7 +152,7 @@ fn run(seed: u64) {
         }
     }
     drop(vfs);
-    // What the store has in the end is what a new mount reads, and no part of an upload is left visible.
+    // A new mount reads the store's final contents, and no part of an upload is left visible.
     let vfs = mount(&server);
     let root = vfs.root_directory(Caller::root());
     for name in &names {
@@ -161,7 +161,7 @@ fn run(seed: u64) {
     }
 }
 
-/// Requests for nothing, until all that was planned has been met.
+/// Requests without a purpose, until all planned faults are used up.
 fn forget_plan(server: &S3Server, root: &Directory) {
     let mut at = 0;
     while server.planned() > 0 {

@@ -1,6 +1,7 @@
-//! Floor: model, over HTTP: how many requests a walk over a bucket costs, and that what is answered from kept listings is true.
+//! Floor: model, over HTTP: the number of requests for a walk over a bucket, and that answers from kept listings are
+//! true.
 //!
-//! The server is ours and on loopback, and counts what it is asked; each test has its own. No test asserts a time.
+//! The server is ours and on loopback, and counts its requests; each test has its own. No test asserts a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ fn requests(server: &S3Server) -> u64 {
     lists + gets
 }
 
-/// Every path below `directory`, as a walk that goes down first meets them; directories end with `/`.
+/// Every path below `directory`, in the order of a depth-first walk; directories end with `/`.
 fn find(directory: &Directory, path: &str, found: &mut Vec<String>) {
     for entry in directory.list_all().unwrap() {
         let name = String::from_utf8(entry.name).unwrap();
@@ -85,7 +86,7 @@ fn a_walk_over_many_small_directories_costs_few_requests_and_then_none() {
     assert!(listings.held_bytes > 5050 * 16, "{listings:?}");
 }
 
-/// What a program changes itself is in its listings at once, and costs no listing.
+/// A program's own changes are in its listings at once, and cost no listing.
 #[test]
 fn own_changes_are_in_kept_listings_once_each() {
     let server = S3Server::start().unwrap();
@@ -127,8 +128,8 @@ fn own_changes_are_in_kept_listings_once_each() {
     assert!(listings.misses <= 2 && listings.hits >= 300, "{listings:?}");
 }
 
-/// Reads `directory` piece by piece, and removes those entries of each piece whose number in it `removes` takes; `between` two pieces is told
-/// how many entries were read. What was read.
+/// Reads `directory` piece by piece, and removes those entries of each piece whose number in it `removes` accepts.
+/// Calls `between` between two pieces with the number of read entries. Returns the read entries.
 fn read_and_remove(
     directory: &Directory,
     removes: impl Fn(usize) -> bool,
@@ -149,7 +150,7 @@ fn read_and_remove(
     }
 }
 
-/// `rm -r` reads a piece of a listing, removes what it names, and reads on.
+/// `rm -r` reads a piece of a listing, removes its entries, and reads on.
 #[test]
 fn who_removes_while_reading_meets_every_entry_that_stays_once() {
     let server = S3Server::start().unwrap();
@@ -161,7 +162,7 @@ fn who_removes_while_reading_meets_every_entry_that_stays_once() {
         &directory,
         |nth| nth % 2 == 0,
         |seen| {
-            // Somebody lists it meanwhile, with something new in it.
+            // Another program lists it meanwhile, with a new file in it.
             directory.write_file(format!("new{seen}"), b"x").unwrap();
             assert!(names(&directory).len() > 1000);
         },
@@ -171,9 +172,9 @@ fn who_removes_while_reading_meets_every_entry_that_stays_once() {
     assert!(seen.iter().filter(|name| name.starts_with(b"f")).count() == 3000);
 }
 
-/// The list of a directory went for want of room in the middle of a listing that removed what it had read. What was read was passed over by
-/// its count, and of that nothing was there any more: as many names were passed over that nobody had read, and `rm -r` said that the
-/// directory was not empty.
+/// Bug: the list of a directory was evicted for lack of room in the middle of a listing whose reader removed the read
+/// entries. The next listing skipped as many names as had been read, and those were no longer there: it skipped names
+/// that had not been read, and `rm -r` reported that the directory was not empty.
 #[test]
 fn who_removes_while_reading_misses_nothing_when_the_list_goes_for_want_of_room() {
     for removed_of_ten in [0, 5, 10] {
@@ -192,7 +193,7 @@ fn who_removes_while_reading_misses_nothing_when_the_list_goes_for_want_of_room(
     }
 }
 
-/// A directory that came with its siblings has the names that it has when it is asked for alone, whatever the keys are.
+/// A directory listed with its siblings has the same names as when it is listed alone, for any keys.
 #[test]
 fn directories_listed_together_are_what_they_are_alone() {
     for seed in 0..30_u64 {
@@ -255,8 +256,8 @@ fn what_has_expired_is_listed_again_and_answered_meanwhile() {
     assert_eq!(names(&directory).len(), 900);
     let before = server.requests().0;
     pass_time(VALID);
-    // Expired: as it was, and refreshed behind that. This thread's clock is ahead of the one that refreshes, so each answer is one from
-    // an expired list.
+    // Expired: the old list, refreshed in the background. This thread's clock is ahead of the refreshing one's, so each
+    // answer comes from an expired list.
     assert_eq!(names(&directory).len(), 900);
     for at in 1..900 {
         assert!(directory.stat(format!("f{at:03}")).is_ok());
@@ -269,7 +270,7 @@ fn what_has_expired_is_listed_again_and_answered_meanwhile() {
     }
     let refreshed = vfs.statistics().listings.refreshed;
     assert!(refreshed > 0 && vfs.statistics().listings.stale_hits > 900);
-    // The parent is listed again as well, and nothing was asked for name by name.
+    // The parent is listed again as well, without a request per name.
     let asked = server.requests().0 - before;
     assert!(asked <= 2 * refreshed + 4, "{asked} requests, {refreshed} refreshed");
     // Once that time more, and no longer: then the answer is the store's.
@@ -279,7 +280,7 @@ fn what_has_expired_is_listed_again_and_answered_meanwhile() {
     assert!(names(&directory).contains(&"later".to_owned()));
 }
 
-/// One GET after another for 400 small files: nobody read ahead across files.
+/// Bug: one GET after another for 400 small files: there was no read-ahead across files.
 #[test]
 fn files_read_in_order_are_fetched_before_they_are_asked_for() {
     let server = S3Server::start().unwrap();
@@ -294,7 +295,7 @@ fn files_read_in_order_are_fetched_before_they_are_asked_for() {
     assert_eq!(server.requests().1 - gets, 400, "each once");
     let ahead = vfs.statistics().listings.files_ahead;
     assert!(ahead > 300, "{ahead} of 400");
-    // Read again: nothing is asked for.
+    // Read again: no requests.
     for at in 0..400 {
         root(&vfs).read_file(key(at)).unwrap();
     }
@@ -319,13 +320,13 @@ fn a_reader_that_stops_or_jumps_has_nothing_more_fetched() {
     for at in 1500..1540 {
         root(&vfs).read_file(key(at)).unwrap();
     }
-    // What was under way when it stopped, and no more.
+    // The requests in flight when it stopped, and no more.
     std::thread::sleep(Duration::from_millis(200));
     let fetched = server.requests().1 - gets;
     assert!((40..=40 + 64).contains(&fetched), "{fetched} for 40");
 }
 
-/// The lists are in the budget, and go when there is no room.
+/// The lists are in the budget, and are evicted when there is no room.
 #[test]
 fn listings_are_within_the_budget() {
     let server = S3Server::start().unwrap();

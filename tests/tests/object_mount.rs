@@ -1,8 +1,8 @@
-//! Floor: command. A bucket on loopback is mounted by `uvfs mount s3://…`, read through the kernel, and unmounted; and each
-//! reason why it is not mounted is told.
+//! Floor: command. A bucket on loopback is mounted by `uvfs mount s3://…`, read through the kernel, and unmounted; and
+//! each reason for a refusal is reported.
 //!
-//! Drives the built `uvfs`: `UVFS_BINARY` names it, else it is beside this test's own target directory, else it
-//! is built. What mounts needs root and `/dev/fuse`, and is skipped where they lack.
+//! Drives the built `uvfs`: `UVFS_BINARY` names it, else it is beside this test's own target directory, else it is
+//! built. Tests that mount need root and `/dev/fuse`, and are skipped where they lack.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use uvfs_tests::{Watchdog, built};
 
 const SECRET: &str = "fLWXYk7vN3o";
 
-/// `uvfs`, in an environment that has nothing of AWS but a key.
+/// `uvfs`, in an environment with only a key of AWS.
 fn uvfs(words: &[&str]) -> Command {
     let program = std::env::var_os("UVFS_BINARY").map(PathBuf::from);
     let mut command = Command::new(program.unwrap_or_else(|| built("uvfs", "uvfs")));
@@ -52,7 +52,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // As a rule nothing is mounted any more.
+        // Usually nothing is mounted any more.
         let _ = uvfs_fuse::unmount(self.path(), Unmount::Lazy);
     }
 }
@@ -117,14 +117,14 @@ fn read(server: &S3Server, at: &Path, big: &[u8]) {
     }
 }
 
-/// A copy of an object ended truncated, with status 0, where the store failed behind the bytes that were cached. A write at
+/// Bug: a copy of an object ended truncated, with status 0, where the store failed behind the cached bytes. A write at
 /// the end of the file then went into the middle of the object.
 fn fail(server: &S3Server, at: &Path, big: &[u8]) {
     server.put("p/half", big);
     let open = || fs::File::open(at.join("half")).unwrap();
     open().read_exact(&mut [0; 1000]).unwrap();
     server.plan(vec![Fault::Status(403, "AccessDenied"); 1000]);
-    // The kernel forgets what it has, and asks from the start.
+    // The kernel drops its pages, and reads from the start.
     let mut file = open();
     let mut rest = Vec::new();
     let refused = file.read_to_end(&mut rest).unwrap_err();
@@ -135,7 +135,7 @@ fn fail(server: &S3Server, at: &Path, big: &[u8]) {
     fs::remove_file(at.join("half")).unwrap();
 }
 
-/// What programs do to files, and what the bucket has then.
+/// Programs' operations on files, and the bucket's contents afterwards.
 fn write(server: &S3Server, at: &Path) {
     let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
     fs::write(at.join("new"), "content").unwrap();
@@ -180,7 +180,7 @@ fn write(server: &S3Server, at: &Path) {
         assert_eq!(server.content("p/copied/3").unwrap(), b"3");
         shell("rm -r copied");
     }
-    // Somebody else is faster.
+    // Another program is faster.
     let file = fs::OpenOptions::new().write(true).open(at.join("empty")).unwrap();
     (&file).write_all(b"ours").unwrap();
     server.put("p/empty", b"theirs");
@@ -192,7 +192,7 @@ fn write(server: &S3Server, at: &Path) {
     assert_eq!(server.uploads(), 0);
 }
 
-/// What is not closed when the mount ends is put then; and what cannot be put is told by path, with exit status 1.
+/// Unclosed files are put at the end of the mount; those that cannot be put are reported by path, with exit status 1.
 #[test]
 fn the_end_of_a_mount_puts_what_is_left_and_tells_what_it_cannot() {
     if !uvfs_skip::can_mount() {
@@ -290,7 +290,7 @@ fn readers_that_hang_leave_what_is_cached_alone() {
             assert!(since.elapsed() < Duration::from_secs(20), "{} hang", server.under_way());
             std::thread::sleep(Duration::from_millis(1));
         }
-        // In another thread: where this hangs, the readers have to be let go.
+        // In another thread: if this hangs, the readers have to be released.
         let cached = scope.spawn(move || (list("warm"), fs::read(path("warm/x")).unwrap()));
         while !cached.is_finished() && since.elapsed() < Duration::from_secs(15) {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! Floor: conformance. Several frontends over one file system: each hears of the others' changes, and of none of its
-//! own; what others change in the store all hear of.
+//! Floor: conformance. Several frontends over one file system: each gets news of the others' changes, and not of its
+//! own; all get news of external changes in the store.
 //!
 //! In process with two frontends that only listen, and with two mounts through the kernel (needs root and `/dev/fuse`).
 
@@ -65,7 +65,7 @@ impl Scene {
         Self { hostile, vfs, listeners, origins }
     }
 
-    /// What each heard since it was asked last.
+    /// The news of each since the last call.
     fn heard(&self) -> [Vec<String>; 2] {
         [self.listeners[0].heard(), self.listeners[1].heard()]
     }
@@ -80,7 +80,7 @@ fn name(name: &str) -> Name<'_> {
     Name::new(name.as_bytes()).unwrap()
 }
 
-/// Every kind of change by `caller`; `told` is given what all who have to hear of it must have heard.
+/// Every kind of change by `caller`; calls `told` with the news that every other frontend must have got.
 fn change_everything(scene: &Scene, caller: &Caller, mut told: impl FnMut(&str, Vec<String>)) {
     let Scene { vfs, .. } = scene;
     let root = vfs.root();
@@ -160,7 +160,7 @@ fn who_has_gone_is_told_nothing_and_the_other_goes_on_to_hear() {
     assert_eq!(scene.heard(), [NOTHING; 2], "the only one made it");
     scene.make(&through(0), scene.vfs.root(), "b", NewKind::Regular);
     assert_eq!(scene.heard(), [vec![], vec![format!("b in {}", InodeId::ROOT.0)]]);
-    // A number is not given again: late requests of the one that has gone are not the new one's.
+    // A number is not reused: late requests of the ended one do not count for the new one.
     let late = Arc::new(Listener::default());
     let origin = scene.vfs.observe(late.clone());
     assert!(!scene.origins.contains(&origin));
@@ -211,8 +211,8 @@ fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Two mounts of one memory file system: each kernel believes names, attributes and pages for hours, as nobody else can
-/// change the store. Nobody else but the other mount, of which the first was told nothing.
+/// Bug: two mounts of one memory file system: each kernel caches names, attributes and pages for hours, since no other
+/// program can change the store. Only the other mount can, and the first got no news of it.
 #[test]
 fn two_mounts_of_one_file_system_agree() {
     if !uvfs_skip::can_mount() {

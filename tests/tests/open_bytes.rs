@@ -1,8 +1,8 @@
-//! Floor: conformance of a cost. How many bytes an open file takes, counted, and that the budget counts them.
+//! Floor: conformance of a cost. The bytes of an open file, counted, and that the budget counts them.
 //!
-//! Bytes are those that the allocator of this binary gave out on the calling thread less what came back there, each
-//! piece with what the system's allocator adds. Pages and the nodes of their trees are no part of it: they have pools of
-//! their own. Deterministic.
+//! The count is the bytes that the allocator of this binary allocated on the calling thread less those freed there,
+//! each piece with the overhead of the system's allocator. Pages and the nodes of their trees are not included: they
+//! have separate pools. Deterministic.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -22,8 +22,8 @@ fn piece(size: usize) -> i64 {
     if size < POOLED { ((size + 8).next_multiple_of(16)).max(32) as i64 } else { 0 }
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches a thread-local word
-// that needs no memory and no destructor.
+// SAFETY: every call goes unchanged to the system's allocator; counting touches a thread-local word that needs no
+// memory and no destructor.
 unsafe impl GlobalAlloc for Counting {
     // SAFETY: as the trait demands of the caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     // SAFETY: as the trait demands of the caller.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         BYTES.set(BYTES.get() + piece(size) - piece(layout.size()));
-        // SAFETY: the caller's promises, as in `dealloc`.
+        // SAFETY: the caller's promises, passed on unchanged.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -53,10 +53,10 @@ static ALLOCATOR: Counting = Counting;
 const FILES: usize = 2000;
 /// Pieces from here on are not counted.
 const POOLED: usize = 32_000;
-/// Bytes of one open file of a host directory whose pages are cached: in the core and in the store, what the first
-/// read makes included. A frontend's table comes to it.
+/// Bytes of one open file of a host directory whose pages are cached: in the core and in the store, including those of
+/// the first read. A frontend's table comes on top.
 const OPEN_BYTES_MAX: i64 = 710;
-/// Of these the budget may miss the slack of tables, and in process what a frontend's table counts: the open file.
+/// The part that the budget may miss: the slack of tables, and in process the frontend's table of open files.
 const UNCOUNTED_BYTES_MAX: i64 = 110;
 
 /// 10,000 open files took 18 MB beside a budget of 16, of which the budget knew a part: each had streams of

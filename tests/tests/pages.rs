@@ -1,10 +1,10 @@
 //! Floor: property. Random operations on a few files through the page cache, step by step against
-//! vectors of bytes: write through and write back, on stores of our own and shared ones, that track
-//! opens or do not, with caches so small that pages go all the time, and with large ones. Every run
-//! ends without warning: what was written is in the store when the file system is gone.
+//! vectors of bytes: write through and write back, on stores of our own and shared ones, with and
+//! without tracked opens, with caches so small that pages are evicted all the time, and with large
+//! ones. Every run ends without warning: written data is in the store when the file system is gone.
 //!
-//! The choices follow from a seed (`UVFS_SEED` replays them; when threads write back is up to the
-//! machine). `UVFS_STEPS` says how many steps each combination takes.
+//! The choices follow from a seed (`UVFS_SEED` replays them; the machine decides when threads write
+//! back). `UVFS_STEPS` sets the steps of each combination.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,11 +22,12 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const SIZE_MAX: u64 = 700_000;
 const HANDLES_MAX: usize = 6;
 
-/// What a file should be.
+/// The expected file.
 #[derive(Debug, Default)]
 struct Model {
     data: Vec<u8>,
-    /// The time of the last change is no earlier than this; exactly this, if nothing was changed since.
+    /// The time of the last change is no earlier than this; exactly this, if nothing was changed
+    /// since.
     time: Option<(Timestamp, bool)>,
 }
 
@@ -384,8 +385,8 @@ impl World {
         "compare"
     }
 
-    /// The end; with `warning`, everything is written back before. What the store has then is what
-    /// was seen.
+    /// The end; with `warning`, everything is written back before. The store then has the contents
+    /// that were seen.
     fn end(mut self, warning: bool) {
         self.compare();
         let seen = |name: &str| self.top.stat(name).unwrap();

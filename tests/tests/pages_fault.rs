@@ -1,10 +1,9 @@
-//! Floor: hostile backend under the page cache. A scripted scenario with one fault at every call of
-//! it in turn; random faults for a while; stores that are dead, full, or come back. Asserted each
-//! time: nothing hangs, what `fsync` confirmed is in the store, every error of writing back is told
-//! once to every open file, no error is kept as data, and when the fault is over everything that was
-//! written arrives.
+//! Floor: hostile backend under the page cache. A scripted scenario with one fault at every call of it in turn; random
+//! faults for a while; stores that are dead, full, or recover. Asserted each time: nothing hangs, data confirmed by
+//! `fsync` is in the store, every open file gets every error of write-back once, no error is cached as data, and when
+//! the fault is over all written data arrives.
 //!
-//! Deterministic, but for the random test, which prints a seed (`UVFS_SEED` replays its choices).
+//! Deterministic, except the random test, which prints a seed (`UVFS_SEED` replays its choices).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,14 +24,14 @@ use uvfs_vfs::{
 
 const PAGE: usize = 4096;
 
-/// Nothing is written back unless somebody asks; news of changes is heard.
+/// Nothing is written back without a request; news of changes arrives.
 fn patient() -> VfsConfig {
     let write_back_delay = Duration::from_secs(3600);
     VfsConfig { write_back_delay, watch: true, ..VfsConfig::default() }
 }
 
-/// What may be in a file after operations of which some failed. Each writes bytes of its own number;
-/// zero is a hole. One bit for each number that a byte may have.
+/// The possible contents of a file after operations of which some failed. Each writes bytes of its own number; zero is
+/// a hole. One bit for each possible number of a byte.
 #[derive(Debug, Clone)]
 struct Possible {
     bytes: Vec<u64>,
@@ -93,19 +92,19 @@ impl Possible {
     }
 }
 
-/// Two open files of one file, and what it may be by now.
+/// Two open files of one file, and its possible contents.
 struct Script {
     store: Hostile,
     top: Directory,
     files: [File; 2],
     possible: Possible,
-    /// Errors that each open file was told of by fsync.
+    /// Errors that fsync returned to each open file.
     told: [Vec<i32>; 2],
 }
 
 type Step = (&'static str, fn(&mut Script) -> Result<()>);
 
-/// Every step notes what it may have done, whether or not it fails or panics.
+/// Every step records its possible effects, whether or not it fails or panics.
 const SCENARIO: &[Step] = &[
     ("write", |script| script.write(0, 1, 0, 3 * PAGE + 100)),
     ("fsync", |script| script.sync(0)),
@@ -182,7 +181,7 @@ impl Script {
         )
     }
 
-    /// Somebody changed something: what is clean goes.
+    /// An external change: clean pages are dropped.
     fn news(&mut self) -> Result<()> {
         self.store.sink().unwrap().inode_changed(self.files[0].node().id());
         Ok(())
@@ -220,7 +219,7 @@ impl Script {
     }
 }
 
-/// A run of the scenario: what came of each step (an errno, -1 for a panic), and how many calls it made.
+/// A run of the scenario: the result of each step (an errno, -1 for a panic), and the number of its calls.
 fn run(script: &mut Script) -> Vec<(&'static str, i32, usize)> {
     let mut results = Vec::new();
     for (name, step) in SCENARIO {
@@ -241,7 +240,7 @@ fn struck(results: &[(&'static str, i32, usize)], at: usize) -> usize {
     step.take().expect("the call was made")
 }
 
-/// The fault is over: everything arrives, and nothing is owed.
+/// The fault is over: everything arrives, and no reference is owed.
 fn finish(script: Script, vfs: Arc<Vfs>, ledger: &Ledger) {
     let Script { store, top, files, possible, .. } = script;
     let content = files[0].read_to_end().unwrap();
@@ -292,7 +291,7 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
                 results[step].0
             ));
             store.behave();
-            // Who has not heard yet hears now; from then on there is nothing to tell.
+            // An open file without the error gets it now; from then on there is none.
             for by in [0, 1] {
                 let _ = script.sync(by);
             }
@@ -304,7 +303,7 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
             let append = results[step].0 == "append";
             if writes_back(made, opened) && (!append || kind.authority == Authority::Shared) {
                 let errno = if expected == -1 { libc::EIO } else { expected };
-                // The store's own append is nobody else's affair.
+                // Only the store's own append counts here.
                 let own = append && made.call == Call::Write;
                 assert!(own || told == [vec![errno], vec![errno]], "told {told:?}");
             } else if matches!(made.call, Call::Sync | Call::SetAttributes) {
@@ -324,7 +323,7 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
     }
 }
 
-/// Says what was struck when a run fails.
+/// Prints the place of the fault when a run fails.
 struct Place(String);
 
 impl Drop for Place {
@@ -363,7 +362,7 @@ fn a_panic_after_the_work_at_every_call() {
     at_every_call("panic after", &Fault::Panic(Moment::After), -1);
 }
 
-/// An error of reading goes to the reader that asked; who waited for the page asks again.
+/// Only the reader that asked gets an error of reading; a thread that waited for the page asks again.
 #[test]
 fn a_read_error_is_its_readers_own() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -466,8 +465,8 @@ fn every_page_damaged<B: Backend>(
     }
 }
 
-/// `cp` of a file ended truncated with status 0: a read that found its first pages in the cache, and met an error
-/// behind them, returned what it had. The kernel takes that for the end of the file, and makes its size so.
+/// Bug: `cp` of a file ended truncated with status 0: a read that found its first pages in the cache, and then an
+/// error, returned the first part. The kernel takes that for the end of the file, and sets its size so.
 #[test]
 fn a_read_with_an_error_in_it_is_never_short() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
@@ -499,8 +498,8 @@ fn a_read_of_an_object_with_an_error_in_it_is_never_short() {
     });
 }
 
-/// A store ended its answer early, though it went on to say that the file was longer: zeros were cached in the place of
-/// what it left out, and read for good. A file that did become shorter ends where it ends.
+/// Bug: a store ended its answer early, though it still reported a longer file: zeros were cached in the place of the
+/// rest, and read for good. A file that did become shorter ends at its new end.
 #[test]
 fn an_answer_that_ends_early_is_not_filled_with_zeros() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -541,8 +540,8 @@ fn an_answer_that_ends_early_is_not_filled_with_zeros() {
     }
 }
 
-/// A cut that the store did and said it did not, while something is held back: what is cached beyond
-/// it must not be shown when the store does not have it.
+/// A truncation that the store did and reported as failed, while there is unwritten data: cached data beyond it must
+/// not be shown when the store does not have it.
 #[test]
 fn a_cut_that_was_done_and_failed() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -592,7 +591,7 @@ fn version(bytes: &[u8], file: u64, at: u64) -> u64 {
     version
 }
 
-/// What was tried with each record of one file.
+/// The attempts with each record of one file.
 struct Records {
     file: u64,
     name: String,
@@ -604,7 +603,7 @@ struct Records {
 }
 
 impl Records {
-    /// What is there must be at least what was written.
+    /// The contents must be at least the written ones.
     fn check(&self, content: &[u8], where_to: &str) {
         for (at, &(good, tried)) in self.versions.iter().enumerate() {
             let bytes = content.get(at * RECORD..(at + 1) * RECORD);
@@ -711,7 +710,7 @@ fn random_faults_lose_nothing_that_fsync_confirmed() {
     }
 }
 
-/// Writes pages until the store's failure comes back; how many were taken.
+/// Writes pages until the store's error returns; returns the number of accepted ones.
 fn write_until_refused(file: &File, errno: i32) -> usize {
     for page in 0..4000 {
         let result = file.write_all_at((page * PAGE) as u64, &[(page % 251) as u8 + 1; PAGE]);
@@ -727,8 +726,8 @@ fn content(pages: usize) -> Vec<u8> {
     (0..pages).flat_map(|page| [(page % 251) as u8 + 1; PAGE]).collect()
 }
 
-/// A store that takes nothing: writes go on until there is no room, then fail; what was taken stays,
-/// is read, and arrives when the store is back.
+/// A store that takes nothing: writes succeed until there is no room, then fail; accepted data stays, is read, and
+/// arrives when the store is back.
 fn a_store_that_takes_nothing(errno: i32) {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     for kind in Kind::back() {
@@ -794,7 +793,7 @@ fn a_small_store_gets_room() {
     }
 }
 
-/// The end over a store that takes nothing ends, and gives everything back.
+/// The end over a store that takes nothing ends, and releases everything.
 #[test]
 fn the_end_over_a_dead_store_ends() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -815,8 +814,7 @@ fn the_end_over_a_dead_store_ends() {
     }
 }
 
-/// One failure at the end is no reason to lose the rest: what can be written is, and what failed once is
-/// tried again.
+/// One failure at the end must not lose the rest: writable data is written, and failed writes are retried.
 #[test]
 fn the_end_tries_again() {
     quietly();

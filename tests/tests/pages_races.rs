@@ -1,8 +1,8 @@
-//! Floor: race pairs in the page cache. One call to the store is held at a gate; another operation
-//! comes beside it, and either goes on, which is then asserted while the call is held, or waits for
-//! it, which is then true in both orders. Free-running threads are in `pages_threads.rs`.
+//! Floor: race pairs in the page cache. One call to the store is held at a gate; another operation runs beside it.
+//! Either it completes, which is then asserted while the call is held, or it waits for the call, and then both orders
+//! are right. Free-running threads are in `pages_threads.rs`.
 //!
-//! Deterministic in what is held; who comes first of two that wait is up to the machine.
+//! Deterministic in the held calls; of two waiting threads the machine chooses the first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -17,7 +17,7 @@ use uvfs_vfs::{
 
 const PAGE: usize = 4096;
 
-/// Nothing is written back unless somebody asks.
+/// Nothing is written back without a request.
 fn patient() -> VfsConfig {
     VfsConfig { write_back_delay: Duration::from_secs(3600), ..VfsConfig::default() }
 }
@@ -30,7 +30,7 @@ struct Scene {
     _watchdog: Watchdog,
 }
 
-/// Opens a gate also when the test fails: what it holds must end.
+/// Opens a gate also when the test fails: its held calls must end.
 struct OpenAtEnd(Gate);
 
 impl Drop for OpenAtEnd {
@@ -85,7 +85,7 @@ impl Scene {
         file.node().id()
     }
 
-    /// The end: what is seen at `path` is `expected`, and the store gets it.
+    /// The end: the contents of `path` are `expected`, and the store gets them.
     fn end(self, path: &str, expected: &[u8]) {
         self.store.behave();
         assert_eq!(difference(&self.top.read_file(path).unwrap(), expected), None);
@@ -156,7 +156,7 @@ fn fill_and_fill_of_another_page() {
     scene.end("a", &[7; 20 * PAGE]);
 }
 
-/// A change that must not meet a fill waits for it; whoever is first, the outcome is the change's.
+/// A change that must not run beside a fill waits for it; in either order, the outcome is the change's.
 fn fill_and_change(change: impl Fn(&File) + Sync, expected: &[u8]) {
     for policy in [PagePolicy::WriteBack, PagePolicy::WriteThrough] {
         for moment in [Moment::Before, Moment::After] {
@@ -251,7 +251,7 @@ fn fill_and_news() {
     }
 }
 
-/// News does not touch what was written here and is not in the store yet.
+/// News does not touch written data that is not in the store yet.
 #[test]
 fn write_and_news() {
     let scene = Scene::of(Kind::sole(Opens::Tracked), VfsConfig { watch: true, ..patient() });
@@ -262,7 +262,7 @@ fn write_and_news() {
     scene.end("a", &[7; 3 * PAGE]);
 }
 
-/// A run is held on its way to the store, and a change comes that must not meet it.
+/// A run is held on its way to the store, and a change starts that must not run beside it.
 fn write_back_and_change(change: impl Fn(&File) + Sync, expected: &[u8]) {
     for moment in [Moment::Before, Moment::After] {
         let scene = Scene::back();
@@ -329,7 +329,7 @@ fn write_back_and_write() {
     scene.end("a", &[2; PAGE]);
 }
 
-/// The old version arrives before the new one, also when somebody waits to write the new one.
+/// The old version arrives before the new one, also when a thread waits to write the new one.
 #[test]
 fn write_back_and_write_and_fsync() {
     let scene = Scene::back();
@@ -401,8 +401,8 @@ fn write_back_and_fsync() {
     scene.end("a", &[1; 5 * PAGE]);
 }
 
-/// An fsync that waited for another one's run, which failed, tries those pages itself: it tells the error, and
-/// the data is there all the same.
+/// An fsync that waited for another one's run, which failed, retries those pages itself: it returns the error, and the
+/// data is there all the same.
 #[test]
 fn an_fsync_tries_what_another_run_did_not_bring() {
     let scene = Scene::back();
@@ -413,7 +413,7 @@ fn an_fsync_tries_what_another_run_did_not_bring() {
     scene.store.follow(plan.when(first(Call::Write), fails));
     let gate = OpenAtEnd(gate);
     std::thread::scope(|scope| {
-        // Two tries of its own would do.
+        // Two attempts of its own would do.
         let slow = scope.spawn(|| scene.open("a").sync(SyncMode::Data));
         gate.0.wait_for(1);
         let waits = scope.spawn(|| {
@@ -430,7 +430,7 @@ fn an_fsync_tries_what_another_run_did_not_bring() {
     scene.end("a", &[1; PAGE]);
 }
 
-/// Who waits for pages that another one is writing hears that they did not arrive.
+/// A thread that waits for pages that another one is writing gets the error if they did not arrive.
 fn fsync_beside_a_write_back_that(fails: Fault) {
     for _ in 0..50 {
         let scene = Scene::back();
@@ -472,7 +472,7 @@ fn write_back_that_panics_and_fsync() {
     fsync_beside_a_write_back_that(Fault::Panic(Moment::Before));
 }
 
-/// What is written to another page while an fsync is under way is not its business.
+/// An fsync does not wait for writes to another page that start during it.
 #[test]
 fn fsync_waits_for_its_own_pages_only() {
     let scene = Scene::back();
@@ -496,7 +496,7 @@ fn fsync_waits_for_its_own_pages_only() {
     scene.end("a", &expected);
 }
 
-/// Two who move the end: the first is held while it reads the page that it writes a part of.
+/// Two threads that move the end: the first is held while it reads the page of which it writes a part.
 #[test]
 fn append_and_append() {
     let scene = Scene::back();
@@ -567,7 +567,7 @@ fn read_ahead_and_truncate() {
     scene.end("a", &expected);
 }
 
-/// The store closes a file when nobody reads by it any more, not when its opener leaves.
+/// The store closes a file when its last reader ends, not when its opener closes it.
 #[test]
 fn read_ahead_and_close() {
     let scene = Scene::back();
@@ -633,12 +633,12 @@ fn unlink_and_write_back() {
     }
 }
 
-/// A file without a name that nobody has open is forgotten with all that was to be written.
+/// A file without a name that is not open is forgotten with all its unwritten data.
 #[test]
 fn unlink_of_dirty_pages_writes_nothing() {
     let config = VfsConfig { write_back_delay: Duration::from_millis(1), ..VfsConfig::default() };
     let scene = Scene::of(Kind::sole(Opens::Tracked), config);
-    // The threads write back while this is written: they get errors until the name is gone.
+    // The threads write back while this is written: they get errors until the name is removed.
     let fails = Fault::Fail(Moment::Before, libc::EIO);
     let file = scene.file("a", b"");
     scene.store.follow(Plan::new().when(On::call(Call::Write), fails));
@@ -685,8 +685,8 @@ fn two_files_throttle() {
     scene.end("b", &[2; 300 * PAGE]);
 }
 
-/// Threads that read ahead and came late fetched what its reader had fetched, used and let go meanwhile; with
-/// busy processors every other page of a file was read twice, and pushed others out.
+/// Bug: late read-ahead threads fetched pages that their reader had fetched, used and released meanwhile. With busy
+/// processors every second page of a file was read twice, and evicted others.
 #[test]
 fn reading_ahead_and_its_reader_who_is_faster() {
     const PAGES: usize = 2048;
@@ -696,7 +696,7 @@ fn reading_ahead_and_its_reader_who_is_faster() {
     let content: Vec<u8> = (0..PAGES * PAGE).map(|at| (at / PAGE) as u8).collect();
     let file = scene.file("file", &content);
     let gate = OpenAtEnd(Gate::new());
-    // Whoever opens such a file reads its first pages; the second read is another thread's.
+    // The first read of such a file waits for its first pages; the second read is another thread's.
     let plan = busy.iter().fold(Plan::new(), |plan, file| {
         let second = On::call(Call::Read).inode(scene.inode(file)).from(2);
         plan.when(second, Fault::Hold(Moment::Before, gate.0.clone()))
@@ -707,7 +707,7 @@ fn reading_ahead_and_its_reader_who_is_faster() {
         assert_eq!(read(file, 2 * PAGE, PAGE), [7; PAGE]);
     }
     gate.0.wait_for(4);
-    // All threads are at the gate: what is to be read ahead now waits.
+    // All threads are at the gate: further read-ahead waits now.
     let came_in = || {
         let pages = scene.vfs.statistics().pages;
         pages.evicted + pages.pages
@@ -719,7 +719,7 @@ fn reading_ahead_and_its_reader_who_is_faster() {
     assert_eq!(came_in() - before, PAGES as u64);
     drop(file);
     gate.0.open();
-    // What waited is done, or found to be done already.
+    // Waiting work is done, or found to be done already.
     until(|| scene.vfs.statistics().inodes_active == 5);
     assert_eq!(came_in() - before, PAGES as u64, "pages came in twice");
     drop(busy);

@@ -1,7 +1,7 @@
-//! Floor: space set aside under the page cache. A store that is full is told to the writer when it writes, not when what
-//! it wrote is brought to the store: whatever was accepted arrives.
+//! Floor: space reserved under the page cache. A writer gets the error of a full store at its write, not at write-back:
+//! accepted data always arrives.
 //!
-//! Deterministic, but for the race of two writers, of which each outcome is right.
+//! Deterministic, except the race of two writers, of which each outcome is right.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use uvfs_vfs::{Error, File, OpenOptions, Opens, SyncMode, Vfs, VfsConfig};
 const CHUNK: usize = 64 << 10;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A store of 1 MiB under caches that are larger, which write nothing back unless they are told to.
+/// A store of 1 MiB under larger caches, which write nothing back without a request.
 fn small() -> (Hostile, Arc<Vfs>) {
     let config = MemoryConfig { size_bytes: 1 << 20, root_mode: 0o777, ..Default::default() };
     let kind = Kind::sole(Opens::Stateless);
@@ -29,7 +29,7 @@ fn create(vfs: &Arc<Vfs>, name: &str) -> File {
     root(vfs).open(name, OpenOptions::read_write().create(0o600)).unwrap()
 }
 
-/// Writes on until the store is full; what was accepted.
+/// Writes until the store is full; returns the accepted data.
 fn fill(file: &File, byte: u8) -> Vec<u8> {
     let mut accepted = Vec::new();
     loop {
@@ -48,8 +48,8 @@ fn assert_stored(store: &Hostile, name: &str, expected: &[u8]) {
     }
 }
 
-/// The writer of more than the store has room for was told that all is well; `fsync`, if there was one, said ENOSPC, and
-/// what was beyond was lost.
+/// Bug: a writer of more than the store has room for got a success; `fsync`, if there was one, returned ENOSPC, and the
+/// data beyond the room was lost.
 #[test]
 fn a_full_store_is_told_to_the_writer_and_what_was_accepted_arrives() {
     let _watchdog = Watchdog::new(LIMIT);
@@ -60,7 +60,7 @@ fn a_full_store_is_told_to_the_writer_and_what_was_accepted_arrives() {
     assert!(stored(&store, "file").is_empty(), "nothing was written back yet");
     file.sync(SyncMode::All).unwrap();
     assert_stored(&store, "file", &accepted);
-    // What the store has already takes nothing more, also where it is full.
+    // Data that the store already has needs no more room, also in a full store.
     assert!(matches!(file.write_at(accepted.len() as u64 + 8192, b"x"), Err(Error::NoSpace)));
     file.write_at(0, &[2; CHUNK]).unwrap();
     file.write_at(100, &[3; CHUNK]).unwrap();
@@ -95,7 +95,7 @@ fn what_will_not_be_written_is_given_back() {
     cut.set_size(0).unwrap();
     let second = fill(&cut, 2).len();
     assert_eq!(first, second, "a cut");
-    // The store saw no cut, but a file that grows from nothing: what was only here kept its space.
+    // The store saw no truncation, but a file that grows from nothing: unwritten data kept its space.
     cut.set_size(5000).unwrap();
     let other = create(&vfs, "other");
     let rest = fill(&other, 4).len();

@@ -1,7 +1,7 @@
-//! Floor: runs of pages with a store that completes them out of order, on other threads, with an error, or never. What was
-//! written arrives, what is read is what was written, and the end comes.
+//! Floor: runs of pages with a store that completes them out of order, on other threads, with an error, or never.
+//! Written data arrives, reads return written data, and the end is reached.
 //!
-//! The order of the store's answers differs each time; what is asserted does not.
+//! The order of the store's answers differs each time; the assertions do not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn assert_same(seen: &[u8], expected: &[u8]) {
     }
 }
 
-/// What the store has of the file.
+/// The store's content of the file.
 fn stored(store: &Queued, file: &File) -> Vec<u8> {
     let reference = uvfs_vfs::FileRef::unopened(file.node().id());
     let mut into = vec![0; SIZE];
@@ -76,7 +76,7 @@ fn what_is_written_in_runs_arrives_whatever_their_order() {
     assert_same(&stored(&store, &file), &expected);
 }
 
-/// A window that is under way is met by several readers, at its start and in its middle.
+/// Several readers reach a window in flight, at its start and in its middle.
 #[test]
 fn readers_beside_each_other_read_what_was_written() {
     let _watchdog = Watchdog::new(LIMIT);

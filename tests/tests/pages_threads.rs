@@ -1,7 +1,7 @@
-//! Floor: threads. Writers, readers, fsyncs, cuts, appends, news and evictions beside each other, on
-//! few files, over a store that is shown every order that the machine finds. Every 64 bytes of a
-//! file say whose they are, where they belong and which version they are: a reader never sees a
-//! record of another place, a torn one, or one older than what was confirmed before it asked.
+//! Floor: threads. Writers, readers, fsyncs, truncations, appends, news and evictions beside each
+//! other, on few files, over a store that gets every order that the machine finds. Every 64 bytes
+//! of a file contain their writer, their place and their version: a reader never sees a record of
+//! another place, a torn one, or one older than the version confirmed before its read.
 //!
 //! A seed (`UVFS_SEED`) replays the choices, not the schedule. `UVFS_STRESS_SECONDS` runs longer.
 
@@ -112,7 +112,7 @@ impl Scene {
         }
     }
 
-    /// What was confirmed before an fsync is in the store after it.
+    /// Writes confirmed before an fsync are in the store after it.
     fn syncer(&self, _: u64, mut numbers: Numbers) {
         while self.goes_on() {
             let file = numbers.below(FILES);
@@ -126,7 +126,7 @@ impl Scene {
         }
     }
 
-    /// Grows and cuts the tail; nobody else moves the end.
+    /// Grows and truncates the tail; no other thread moves the end.
     fn cutter(&self, _: u64, mut numbers: Numbers) {
         let files: Vec<File> = (0..FILES).map(|file| self.open(file)).collect();
         while self.goes_on() {
@@ -143,7 +143,7 @@ impl Scene {
         }
     }
 
-    /// Reads where the file ends: records of the place, or zeros, or nothing.
+    /// Reads at the end of the file: records of the place, or zeros, or nothing.
     fn tail_reader(&self, _: u64, mut numbers: Numbers) {
         let mut bytes = vec![0; 100 * RECORD];
         while self.goes_on() {

@@ -1,7 +1,8 @@
 //! Floor: content versions under the page cache. A file that others replace as a whole is read through the cache: no
-//! read ever returns bytes of two versions, wherever the change meets it, and what is cached of the old one goes.
+//! read ever returns bytes of two versions, at whatever moment it is replaced, and pages of the old version are
+//! dropped.
 //!
-//! Deterministic, but for the last test, which races readers with a writer and asserts what holds at any time.
+//! Deterministic, except the last test, which races readers with a writer and asserts only facts that hold at any time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,7 +15,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Attributes are believed for an hour: a change is found by reading alone.
+/// Attributes have a lifetime of an hour: only reading finds a change.
 fn believing(pages: PagePolicy) -> VfsConfig {
     let hour = Duration::from_secs(3600);
     VfsConfig {
@@ -48,8 +49,8 @@ fn both(test: impl Fn(bool)) {
     [true, false].into_iter().for_each(test);
 }
 
-/// A read of a file that is replaced while it is under way had the head of the old object, which was cached, and the
-/// tail of the new one.
+/// Bug: a read of a file that was replaced in the middle returned the cached head of the old object, and the tail of
+/// the new one.
 #[test]
 fn a_reader_that_meets_a_change_half_way_has_one_version() {
     both(|with_bytes| {
@@ -87,7 +88,7 @@ fn the_size_is_of_the_version_that_is_read() {
     });
 }
 
-/// Without a change of size or of any time, a new version empties the cache of the old one when attributes tell it.
+/// Without a change of size or of any time, a new version in the attributes empties the cache of the old one.
 #[test]
 fn what_attributes_tell_drops_what_is_cached() {
     both(|with_bytes| {
@@ -102,8 +103,8 @@ fn what_attributes_tell_drops_what_is_cached() {
     });
 }
 
-/// What was written here and is not in the store yet stays; around it is the newest version. What we write back makes
-/// a version of ours, which empties nothing.
+/// Data written here that is not in the store yet stays; around it is the newest version. Our own write-back makes a
+/// version of ours, which drops nothing.
 #[test]
 fn what_is_written_here_stays_and_makes_no_foreign_version() {
     both(|with_bytes| {

@@ -1,8 +1,8 @@
-//! Floor: directories whose caches are to be kept, or to go first, as users of the core see it: what asks the
-//! store again, and what does not.
+//! Floor: directories whose cached entries are evicted last, or first, as users of the core see it: which lookups ask
+//! the store again, and which do not.
 //!
-//! The store counts its calls. Every rule is tried without the mark as well, so that a cache that is large
-//! enough for everything would not pass. The last test prints a seed (`UVFS_SEED` replays it).
+//! The store counts its calls. Every rule is tried without the mark as well, so that a cache with room for everything
+//! would not pass. The last test prints a seed (`UVFS_SEED` replays it).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use uvfs_vfs::{
 const XATTR: &[u8] = b"user.uvfs.cache";
 /// Names in the directory that is used.
 const FEW: usize = 60;
-/// Names of a scan: ten times what the cache of [`small`] has room for.
+/// Names of a scan: ten times the room of the cache of [`small`].
 const MANY: usize = 8000;
 /// Names of another scan.
 const MORE: usize = 3000;
@@ -117,7 +117,7 @@ impl Scene {
         self.vfs.statistics()
     }
 
-    /// What is counted is what a look at every name finds.
+    /// The counts equal those of a look at every name.
     fn assert_counts(&self) {
         let all = self.vfs.resident_by_directory(self.vfs.root());
         let of = |policy| all.iter().filter(move |one| one.policy == Some(policy));
@@ -180,7 +180,7 @@ fn a_scan_of_names_that_go_first_pushes_nothing_else_out() {
     }
 }
 
-/// However often it was used: the first that came goes first.
+/// With any number of uses: the oldest is evicted first.
 #[test]
 fn use_does_not_help_a_name_that_goes_first() {
     for policy in [Some(CachePolicy::Once), None] {
@@ -202,8 +202,8 @@ fn use_does_not_help_a_name_that_goes_first() {
     }
 }
 
-/// Also where the cache is full of others: a few have to make room for the first one, and for the memory that
-/// is let go and not free yet, up to a sixteenth of all.
+/// Also if the cache is full of other names: a few are evicted to make room for the first one, and for evicted memory
+/// that is not free yet, up to a sixteenth of all.
 #[test]
 fn a_full_cache_makes_hardly_any_room_for_names_that_go_first() {
     for policy in [Some(CachePolicy::Once), None] {
@@ -254,7 +254,7 @@ fn names_to_be_kept_survive_a_scan() {
     }
 }
 
-/// What is cached already is told, also by the mark being taken away.
+/// Cached entries are reclassified, also when the mark is removed.
 #[test]
 fn marks_concern_what_is_cached_already() {
     let scene = Scene::names();
@@ -451,7 +451,7 @@ fn what_moves_takes_the_policy_of_its_new_place() {
     // A mark moves with its directory.
     scene.top.rename("d", "a/d", RenameMode::NoReplace).unwrap();
     assert_eq!(["a/d", "a/d/e/file"].map(|path| scene.policy(path)), [Once; 2]);
-    // What is made there is of that class at once, also where nobody looked before.
+    // A new object there has that class at once, also if the directory was not looked up before.
     scene.top.create_directory("a/new", 0o755).unwrap();
     let before = scene.statistics().policies.kept_name_bytes;
     scene.top.write_file("a/new/file", "1").unwrap();
@@ -465,7 +465,7 @@ fn what_moves_takes_the_policy_of_its_new_place() {
     scene.end();
 }
 
-/// Nobody has looked into the directory since the mark above it was set, and making a name does not look.
+/// No lookup entered the directory since the mark above it was set, and creating a name makes none.
 #[test]
 fn a_name_that_is_made_is_of_the_class_that_holds() {
     let scene = tree();
@@ -509,7 +509,7 @@ fn there_are_only_so_many_marks() {
     let scene = Scene::over(PageCaching::Store, VfsConfig::default(), |top| {
         (0..=POLICIES_MAX).for_each(|at| top.create_directory(at.to_string(), 0o755).unwrap());
     });
-    // One by one each would go over the whole table.
+    // Each of them alone would visit the whole table.
     scene.vfs.forget_unused();
     for at in 0..POLICIES_MAX {
         scene.mark(&at.to_string(), CachePolicy::Once);
@@ -562,7 +562,7 @@ fn the_mark_of_a_directory_is_an_attribute_of_it() {
     assert_eq!((get("a/file").unwrap(), listed("a/file")), ("anything".into(), 1));
     assert_eq!(inner.get_xattr("a/file", XATTR).unwrap(), b"anything");
     drop(inner);
-    // Somebody else's directory.
+    // Another user's directory.
     let other = scene.vfs.root_directory(Caller::new(1000, 1000, &[]));
     assert!(matches!(other.set_xattr("a", XATTR, "keep", XattrMode::Any), Err(Error::Access)));
     assert!(matches!(other.remove_xattr("a", XATTR), Err(Error::Access)));
@@ -597,7 +597,7 @@ fn marks_at_random_are_counted_exactly() {
                         format!("{}/{sub}{}", numbers.below(4), numbers.below(400))
                     };
                     let one = place(&mut numbers);
-                    // Any of these may fail; what they leave is what counts.
+                    // Any of these may fail; the test checks the state that they leave.
                     let _ =
                         match numbers.below(20) {
                             0..5 => top.write_file(&one, "x"),
@@ -622,13 +622,13 @@ fn marks_at_random_are_counted_exactly() {
         }
     });
     assert_within(&scene.statistics());
-    // Told once more, with nobody else about, all are of the class that holds.
+    // Reclassified once more, alone, all have the current class.
     scene.mark(".", CachePolicy::Keep);
     scene.assert_counts();
     scene.end();
 }
 
-/// Of two who mark at once the later one decides, also for what is cached already.
+/// Of two concurrent marks the later one decides, also for cached entries.
 #[test]
 fn of_two_marks_at_once_one_holds() {
     let scene = Scene::over(PageCaching::Core, with_room(512 << 20), |top| {
@@ -658,7 +658,7 @@ fn of_two_marks_at_once_one_holds() {
     assert!(wrong.is_empty(), "{} wrong: {:?}", wrong.len(), &wrong[..wrong.len().min(10)]);
 }
 
-/// Any user who could write to a directory pinned the cache, once.
+/// Bug: any user with write permission on a directory could pin the cache.
 #[test]
 fn marks_are_set_by_owners() {
     let scene = Scene::names();
@@ -708,8 +708,8 @@ fn files_to_be_kept_that_were_read_leave_room() {
     scene.end();
 }
 
-/// A review: 4,096 directories of one user filled the table of marks for all, root included, and a loop of two
-/// `setfattr` made every directory of every user ask above at each lookup.
+/// Bug: 4,096 directories of one user filled the table of marks for all, root included, and a loop of two `setfattr`
+/// made every directory of every user check its ancestors at each lookup.
 #[test]
 fn one_users_marks_are_on_that_users_account() {
     let users = [1000, 1001];
@@ -748,14 +748,14 @@ fn one_users_marks_are_on_that_users_account() {
     scene.mark("root", CachePolicy::Keep);
     mark(1000, 1, None).unwrap();
     mark(1000, USER_POLICIES_MAX, Some("once")).expect("one was taken away");
-    // What root marks is root's, whosever it was.
+    // A directory that root marks is root's, whatever user marked it before.
     scene.mark("1000-2", CachePolicy::Keep);
     mark(1000, 1, Some("once")).expect("one is on another account now");
     assert_eq!(scene.statistics().policies.marks, USER_POLICIES_MAX as u64 + 3);
     scene.end();
 }
 
-/// Each of them went over all that is cached of anybody.
+/// Bug: each of them visited all cached entries of all users.
 #[test]
 fn marks_that_are_set_and_taken_away_cost_other_directories_nothing() {
     let scene = Scene::over(PageCaching::Store, VfsConfig::default(), |top| {
@@ -784,13 +784,13 @@ fn marks_that_are_set_and_taken_away_cost_other_directories_nothing() {
     let due = 16 + began.elapsed().as_secs() + 1;
     assert!(passes <= due, "{passes} passes over the caches, {due} were due");
     assert_eq!(scene.policy("own"), CachePolicy::Normal);
-    // What comes in now is of the class that holds now, told or not.
+    // A new entry has the current class, reclassified or not.
     let caller = Caller::new(1000, 1000, &[]);
     scene.vfs.set_xattr(&caller, own.node(), XATTR, b"once", XattrMode::Any).unwrap();
     let before = scene.statistics().policies.once_names;
     scene.top.write_file("own/new", "").unwrap();
     assert!(scene.statistics().policies.once_names > before);
-    // Root waits for nobody's sake, and leaves nothing untold.
+    // Root does not wait for others, and leaves nothing to reclassify.
     scene.mark("own", CachePolicy::Once);
     scene.mark("own", CachePolicy::Keep);
     scene.mark("own", None);

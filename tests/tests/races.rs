@@ -1,9 +1,8 @@
-//! Floor: race pairs. Two operations meet, by held completions: the store has answered the first,
-//! its answer waits at a gate, the second runs to its end, then the first goes on. What the second
-//! overtook must not be cached.
+//! Floor: race pairs. Two operations collide, by held completions: the store has answered the first, its answer waits
+//! at a gate, the second runs to its end, then the first continues. The overtaken state must not be cached.
 //!
-//! Deterministic, but for the tests under "threads", which print a seed (`UVFS_SEED` replays the
-//! choices, not the schedule).
+//! Deterministic, except the tests under "threads", which print a seed (`UVFS_SEED` replays the choices, not the
+//! schedule).
 //!
 //! The store claims [`uvfs_vfs::Authority::Sole`], so that a wrong entry would stay for ever.
 
@@ -83,8 +82,8 @@ impl Scene {
         })
     }
 
-    /// As [`Scene::overtake`], where `fast` may have to wait for `slow`: it is begun while the answer is
-    /// held, in a thread of its own, and may come first or second.
+    /// [`Scene::overtake`] for a `fast` that may have to wait for `slow`: it starts while the answer is held, in a
+    /// separate thread, and may be first or second.
     fn beside<T: Send>(
         &self,
         on: On,
@@ -118,7 +117,7 @@ impl Scene {
     }
 }
 
-/// Opens a gate also when the test fails: what it holds must end.
+/// Opens a gate also when the test fails: its held calls must end.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -199,7 +198,7 @@ fn lookup_and_move_of_a_directory() {
     for path in ["from", "to", "from/x"] {
         scene.directory(path);
     }
-    // The inode must be known to both, or there is nothing to note.
+    // The inode must be known to both, or there is nothing to record.
     let held = scene.root.open_directory("from/x").unwrap();
     scene.vfs.forget_unused();
     scene
@@ -233,8 +232,7 @@ fn lookup_and_chmod() {
     scene.end();
 }
 
-/// What a frontend is told with an overtaken answer: either the new attributes, or that the old ones
-/// are good for this moment only.
+/// A frontend's result of an overtaken answer: either the new attributes, or the old ones without a lifetime.
 #[test]
 fn an_overtaken_lookup_promises_nothing() {
     let scene = Scene::new();
@@ -376,7 +374,7 @@ fn read_fill_and_punch() {
     scene.end();
 }
 
-/// A reader beside a write in flight sees the old or the new, and leaves nothing old behind.
+/// A reader beside a write in flight sees the old or the new data, and leaves no old data behind.
 #[test]
 fn write_and_read_fill() {
     let scene = Scene::paged();
@@ -427,8 +425,8 @@ fn list_and_rename_over() {
     scene.end();
 }
 
-/// The object is forgotten while the answer that refers to it is on its way. It is asked for by its other
-/// name: who asks by the same name waits for that answer, and would be let go only by the gate's limit.
+/// The object is forgotten while the answer that refers to it is in flight. The lookup uses its other name: one by the
+/// same name would wait for that answer, and only the gate's limit would release it.
 #[test]
 fn forget_and_lookup() {
     let scene = Scene::new();
@@ -445,8 +443,8 @@ fn forget_and_lookup() {
     scene.end();
 }
 
-/// The object is changed and then forgotten while an answer about it is on its way: the inode that
-/// the answer makes anew once believed the old attributes for ever.
+/// Bug: the object is changed and then forgotten while an answer about it is in flight: the new inode of that answer
+/// once kept the old attributes for ever.
 #[test]
 fn forget_and_chmod_and_lookup() {
     let scene = Scene::new();
@@ -497,8 +495,8 @@ fn rename_and_rename() {
     scene.end();
 }
 
-/// The object at a name changed between finding it and renaming it: the new name was once cached
-/// with the object that had been found, although another one was moved.
+/// Bug: the object at a name changed between finding it and renaming it: the new name was once cached with the object
+/// that had been found, although another one was moved.
 #[test]
 fn rename_and_rename_onto_its_source() {
     let scene = Scene::new();
@@ -576,7 +574,7 @@ fn create_and_list_and_lookup() {
     scene.end();
 }
 
-/// The reverse: gone from the listing, gone for a lookup.
+/// The reverse: removed from the listing, and missing for a lookup.
 #[test]
 fn unlink_and_list_and_lookup() {
     let scene = Scene::new();
@@ -593,8 +591,8 @@ fn unlink_and_list_and_lookup() {
     scene.end();
 }
 
-/// A walk confined to `jail` must not get out because a directory in it is moved out meanwhile and
-/// somebody else has seen it at its new place already.
+/// A walk confined to `jail` must not leave it because a directory in it is moved out meanwhile and another walk has
+/// already seen it at its new place.
 #[test]
 fn confined_walk_and_move_out_of_the_jail() {
     let scene = Scene::new();
@@ -662,8 +660,8 @@ fn unlink_of_an_uncached_name_is_told_to_its_object() {
     scene.end();
 }
 
-/// Renaming one name of an object over another changes nothing; an old name that the cache had
-/// dropped was once remembered as gone.
+/// Bug: renaming one name of an object over another changes nothing; an old name that the cache had evicted was once
+/// cached as missing.
 #[test]
 fn rename_onto_a_twin_keeps_both_names() {
     let scene = Scene::new();

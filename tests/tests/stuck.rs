@@ -1,8 +1,9 @@
-//! Floor: hostile backend, through the kernel. A store that does not answer, and what goes on beside it.
+//! Floor: hostile backend, through the kernel. A store that does not answer, and the requests that must succeed beside
+//! it.
 //!
-//! With 64 opens stuck in the store a cached read took 16 microseconds; with 70 no read of what was cached came
-//! back at all: reads always went behind the workers, and there were 64 of those for everybody. So did the open of
-//! a file that was open already, and the first write to one, before which the kernel asks for capabilities.
+//! Bug: with 64 opens stuck in the store a cached read took 16 microseconds; with 70 no cached read returned at all:
+//! reads always queued for the workers, and all users had 64 of those. So did the open of an already open file, and the
+//! first write to one, before which the kernel asks for capabilities.
 //!
 //! Needs root and `/dev/fuse`; is skipped where they lack.
 
@@ -43,7 +44,7 @@ impl Mounted {
             can.opens = Opens::Tracked;
             can.caching = PageCaching::Core;
         });
-        // In front of it, so that open files of the store are told apart.
+        // In front of it, so that open files of the store are counted apart.
         let ledger = Ledger::new(hostile.clone());
         let vfs = Vfs::new(ledger, VfsConfig { pages, ..VfsConfig::default() }).unwrap();
         root(&vfs).write_file("hot", vec![7; 100_000]).unwrap();
@@ -82,9 +83,8 @@ impl Mounted {
         self.directory.path().join(name)
     }
 
-    /// Does `work` while requests of the calling user are stuck in the store, more than there are
-    /// threads for. That they are still stuck when it is done says that it did not wait for them, however busy the
-    /// machine is with other tests.
+    /// Runs `work` while more requests of the calling user are stuck in the store than there are threads. If they are
+    /// still stuck when it is done, it did not wait for them, even on a busy machine.
     fn beside_stuck(&self, work: impl FnOnce()) {
         let mount = self.mount.as_ref().unwrap();
         std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn what_is_open_is_opened_read_and_closed_beside_a_stuck_store() {
 #[test]
 fn the_first_write_asks_nothing_of_a_stuck_store() {
     let Some(mounted) = Mounted::new(PagePolicy::WriteBack) else { return };
-    // Nobody has asked for capabilities of it yet; from the open on it is known that there are none.
+    // Its capabilities were not read yet; from the open on they are known to be absent.
     let file = File::options().write(true).open(mounted.path("hot")).unwrap();
     mounted.beside_stuck(|| {
         let missing = rustix::fs::fgetxattr(&file, "security.capability", &mut [0; 64]);

@@ -1,7 +1,7 @@
-//! What a store does not take: named by path, at the end and before.
+//! Data that a store does not take: reported by path, at the end and before.
 //!
-//! A first-time user's daemon wrote "inode 147: cannot write back" into its log, and nothing in the program could say
-//! which file that was.
+//! Bug: a first-time user's daemon wrote "inode 147: cannot write back" into its log, and no command could name that
+//! file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ fn refuse_writes(store: &Hostile) {
         .follow(Plan::new().when(On::call(Call::Write), Fault::Fail(Moment::Before, libc::ENOSPC)));
 }
 
-/// Writes without closing: nothing is brought to the store.
+/// Writes without closing: nothing is written back to the store.
 fn write(vfs: &Arc<Vfs>, path: &str, bytes: usize) -> uvfs_vfs::File {
     let file = root(vfs).open(path, OpenOptions::write().create(0o600)).expect(path);
     file.write_at(0, &vec![7; bytes]).expect("the cache has room");
     file
 }
 
-/// Paths, bytes and what the store said.
+/// Paths, bytes and the store's error.
 fn told(files: Vec<uvfs_vfs::Unwritten>) -> Vec<String> {
     files.iter().map(ToString::to_string).collect()
 }
@@ -64,7 +64,7 @@ fn what_was_lost_is_named_by_path_at_the_end() {
     }
 }
 
-/// Names are forgotten long before what was written is given up.
+/// Names are evicted long before unwritten data is given up.
 #[test]
 fn a_name_that_is_not_cached_any_more_is_found_in_the_store() {
     let _dog = Watchdog::new(Duration::from_secs(120));
@@ -86,8 +86,8 @@ fn a_name_that_is_not_cached_any_more_is_found_in_the_store() {
     }
 }
 
-/// A request wrote to another file while the end looked for the name of a file that was lost. What it wrote was dropped, and
-/// no list named it.
+/// Bug: a request wrote to another file while the end looked for the name of a lost one. Its data was dropped, and no
+/// list named it.
 #[test]
 fn what_is_written_while_the_end_looks_for_names_is_not_dropped() {
     let _dog = Watchdog::new(Duration::from_secs(120));

@@ -1,7 +1,8 @@
-//! Floor: conformance, in process. How paths are resolved: confinement, symbolic links, slashes,
-//! `..`, limits, permissions, the rules of `open(2)`, and files without a name.
+//! Floor: conformance, in process. Path resolution: confinement, symbolic links, slashes, `..`,
+//! limits, permissions, the rules of `open(2)`, and files without a name.
 //!
-//! Deterministic, but for the tests with threads, which assert what holds under any schedule.
+//! Deterministic, except the tests with threads, which assert only facts that hold under any
+//! schedule.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ fn read(directory: &Directory, path: &str) -> std::result::Result<String, i32> {
     Ok(String::from_utf8(content).unwrap())
 }
 
-/// Each path with what it must lead to.
+/// Each path with its required target.
 fn check(directory: &Directory, cases: &[(&str, std::result::Result<&str, i32>)]) {
     for (path, expected) in cases {
         assert_eq!(read(directory, path).as_deref().map_err(|errno| *errno), *expected, "{path}");
@@ -238,8 +239,8 @@ fn a_directory_that_was_moved_leads_up_to_its_new_parent() {
     assert_eq!(errno(&held.write_file("x", "")), libc::ENOENT, "nothing is made in a removed one");
 }
 
-/// Somebody moves a directory to and fro; a walk through it never leaves its jail and never finds
-/// what was not there.
+/// Another thread moves a directory back and forth; a walk through it never leaves its jail and
+/// never finds a missing name.
 #[test]
 fn walks_beside_moves_stay_in_their_jail() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -293,7 +294,7 @@ fn different_callers_may_do_different_things() {
     assert_eq!(access(&member, Access::READ), 0);
     assert_eq!(access(&member, Access::WRITE), libc::EACCES);
     assert_eq!(access(&Caller::root(), Access::EXECUTE), libc::EACCES);
-    // What is open stays open.
+    // An open file stays open.
     let open = of(&owner).open("home/file", OpenOptions::read_write()).unwrap();
     let closed = SetAttributes { mode: Some(0), ..Default::default() };
     of(&owner).set_attributes("home/file", &closed).unwrap();
@@ -343,7 +344,7 @@ fn open_follows_the_rules_of_its_flags() {
     assert_eq!(errno(&top.open("a/file", read).unwrap().write_at(0, b"x")), libc::EBADF);
     let cut = top.open("a/new", OpenOptions::write().truncate()).unwrap();
     assert_eq!(cut.stat().unwrap().size, 0);
-    // Who creates a file may write it, whatever mode it got.
+    // The creator of a file may write it, with any mode.
     let user = top.open_directory(".").unwrap().with_caller(Caller::new(5, 5, &[]));
     let sealed = user.open("sealed", OpenOptions::write().create_new(0)).unwrap();
     sealed.write_all_at(0, b"once").unwrap();

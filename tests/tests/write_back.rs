@@ -1,8 +1,8 @@
-//! Floor: hostile backend under write-back. What programs outside showed: marks that one `fsync` took from
-//! another, dirty pages of files that nobody can read any more.
+//! Floor: hostile backend under write-back. Faults that external programs showed: marks that one `fsync` removed from
+//! another's pages, dirty pages of files that cannot be read any more.
 //!
-//! Deterministic: calls of the store fail and are held as planned. Where a moment cannot be observed from outside,
-//! a test waits a little before it goes on; a wait that is too short hides a fault and reports none.
+//! Deterministic: calls of the store fail and are held by plan. If a moment cannot be observed from outside, a test
+//! waits a little before it continues; a wait that is too short hides a fault and reports none.
 
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, HostileBackend, Moment, On, Plan};
@@ -16,15 +16,15 @@ use uvfs_vfs::{
 
 const PAGE: usize = 4096;
 
-/// Nothing is written back unless somebody asks; news of changes is heard.
+/// Nothing is written back without a request; news of changes arrives.
 fn patient() -> VfsConfig {
     let write_back_delay = Duration::from_secs(3600);
     VfsConfig { write_back_delay, watch: true, ..VfsConfig::default() }
 }
 
-/// Bug: an fsync that had met failures took the mark "to be written" from every page of the file, also from those
-/// that an fsync beside it had just marked; that one then found nothing more to do, saw no new error, and
-/// returned 0 with a dirty page.
+/// Bug: an fsync with failures removed the mark "to be written" from every page of the file, also from those that a
+/// concurrent fsync had just marked. That one then found no more work, saw no new error, and returned 0 with a dirty
+/// page.
 #[test]
 fn a_failed_fsync_leaves_the_marks_of_another_one() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -35,7 +35,7 @@ fn a_failed_fsync_leaves_the_marks_of_another_one() {
         let top = root(&vfs);
         let one = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
         let other = vfs.open(&Caller::root(), one.node(), OpenMode::READ_WRITE).unwrap();
-        // No neighbours: each is a run of its own.
+        // No neighbours: each is a separate run.
         for page in [0, 2, 4, 6] {
             one.write_all_at(page * PAGE as u64, &[7; PAGE]).unwrap();
         }
@@ -55,7 +55,7 @@ fn a_failed_fsync_leaves_the_marks_of_another_one() {
             second.wait_for(1);
             first.open();
             until(|| writes() == 5);
-            // The first one has written its last page, and comes to its end.
+            // The first one has written its last page, and is about to end.
             std::thread::sleep(Duration::from_millis(50));
             second.open();
             assert_eq!(errno(&failed.join().unwrap()), libc::EIO);
@@ -76,8 +76,8 @@ fn fill(store: &Hostile) {
     store.follow(Plan::new().when(On::call(Call::Write), full));
 }
 
-/// Bug: on a full disk the dirty pages of a file that was removed and closed were tried for ever; their open file
-/// held the space that they lacked, so `rm` freed nothing and every file written later ended empty.
+/// Bug: on a full disk the dirty pages of a removed and closed file were retried for ever. Their open file held the
+/// space that they lacked, so `rm` freed nothing and every later file ended empty.
 #[test]
 fn what_nobody_can_read_any_more_goes_at_once() {
     type Way = (&'static str, fn(&Directory, Box<dyn FnOnce()>));
@@ -112,7 +112,7 @@ fn what_nobody_can_read_any_more_goes_at_once() {
             way(&top, Box::new(move || drop(files)));
             let dirty = vfs.statistics().pages.dirty_bytes;
             assert_eq!(dirty, 0, "{how}, {kind:?}: of a file that is gone");
-            // The store has closed it and knows it no more: without anybody who forgets or writes back.
+            // The store has closed it and forgotten it, without a forget or a write-back.
             ledger.assert_settled();
             let referenced = store.outstanding().len();
             assert!(referenced <= 2, "{how}, {kind:?}: the root, and the other file: {referenced}");
@@ -123,7 +123,7 @@ fn what_nobody_can_read_any_more_goes_at_once() {
     }
 }
 
-/// A file that is gone here may have a name that was made behind the mount: what was written to it is not lost.
+/// A file whose name was removed here may have a name that was made past the mount: its written data is not lost.
 #[test]
 fn a_name_made_by_others_keeps_what_was_written() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -148,7 +148,7 @@ fn a_name_made_by_others_keeps_what_was_written() {
             link();
             top.remove_file("a").unwrap();
             if late {
-                // By now it is believed here that it has no name.
+                // By now the core assumes that it has no name.
                 file.write_all_at(0, &[7; 3 * PAGE]).unwrap();
             }
             drop(file);
@@ -162,7 +162,8 @@ fn a_name_made_by_others_keeps_what_was_written() {
     }
 }
 
-/// Who is refused for want of space while somebody removes or cuts a file tries again before he tells the error.
+/// A writer refused for lack of space, while another thread removes or truncates a file, retries before it returns the
+/// error.
 #[test]
 fn space_that_comes_meanwhile_is_used_before_the_error_is_told() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -199,8 +200,8 @@ fn space_that_comes_meanwhile_is_used_before_the_error_is_told() {
     }
 }
 
-/// Bug: a failure of which the writer had been told was told again to a program that wrote to the file much later, and
-/// whose own data had arrived.
+/// Bug: a failure that its writer had got was returned again to a program that wrote to the file much later, and whose
+/// own data had arrived.
 #[test]
 fn an_old_failure_is_not_told_to_who_writes_next() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -221,7 +222,7 @@ fn an_old_failure_is_not_told_to_who_writes_next() {
         fill(&store);
         assert_eq!(errno(&vfs.sync_open(&first, SyncMode::All)), libc::ENOSPC);
         drop(first);
-        // It is tried once more, in vain.
+        // It is retried once, without success.
         assert!(vfs.write_back_all().is_err());
         store.behave();
         let next = open();
@@ -233,7 +234,7 @@ fn an_old_failure_is_not_told_to_who_writes_next() {
     }
 }
 
-/// What was refused for want of space is tried when some comes, and not after its pause.
+/// A write refused for lack of space is retried when space is freed, and not after its pause.
 #[test]
 fn what_was_refused_is_tried_again_when_space_comes() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -268,7 +269,7 @@ fn the_end_drops_removed_files_first() {
         let store = kind.claimed_by(HostileBackend::new(MemoryBackend::new(config).unwrap()));
         let (vfs, ledger) = kind.mount(&store, patient());
         let top = root(&vfs);
-        // Many small ones: some come after the large one, in whatever order they are written.
+        // Many small ones: some follow the large one, in any order of writing.
         let names: Vec<_> = (0..20).map(|at| format!("small-{at}")).collect();
         let open = |name: &str| {
             let file = top.open(name, OpenOptions::read_write().create(0o644)).unwrap();
@@ -294,8 +295,8 @@ fn the_end_drops_removed_files_first() {
     }
 }
 
-/// Bug: a page of which some bytes were written here went to the store whole: bytes beside them that a program had
-/// changed there were overwritten with what they had been (20 of 20).
+/// Bug: a partly written page was written to the store whole: neighbouring bytes that another program had changed there
+/// were overwritten with their old values (20 of 20).
 #[test]
 fn only_bytes_that_were_written_here_go_to_the_store() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -351,7 +352,7 @@ fn only_bytes_that_were_written_here_go_to_the_store() {
     }
 }
 
-/// The same with cuts: what was written behind a cut and what the store has there do not come back.
+/// The same with truncations: data written behind a cut and the store's data there do not return.
 #[test]
 fn pieces_end_where_the_file_was_cut() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -378,8 +379,8 @@ fn pieces_end_where_the_file_was_cut() {
     ledger.assert_settled();
 }
 
-/// Bug: a file system had no word with its store but page by page: a store that commits what it was given in groups was
-/// neither asked to, nor could it say at the end that it could not.
+/// Bug: a file system only passed pages to its store: a store that commits in groups was neither asked to, nor could it
+/// report at the end that it failed.
 #[test]
 fn the_store_commits_after_the_last_page_and_at_the_end() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
@@ -415,8 +416,8 @@ fn the_store_commits_after_the_last_page_and_at_the_end() {
     assert_eq!(stored(&store, "a"), [8; PAGE]);
 }
 
-/// A cache that was full of what the store refused of some files refused the writes of every other one, by ENOSPC, though
-/// the store took their bytes. They go past the cache. Each file that fails is let in with a little, so it takes many.
+/// Bug: a cache full of refused data of some files refused the writes of every other one, by ENOSPC, though the store
+/// took their bytes. Now they bypass the cache. Each failing file still caches a little, so it takes many.
 #[test]
 fn files_that_the_store_refuses_are_no_reason_to_refuse_others() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));

@@ -1,5 +1,5 @@
-//! Floor: how a store writes. One that takes bytes at the end only, or whole files only, is never given anything else, and
-//! the writer of what it cannot take is told at once, with the errno that says so.
+//! Floor: the ways in which a store takes writes. A store for appends only, or for whole files only, never gets any
+//! other write, and a writer of anything else gets the right errno at once.
 //!
 //! Deterministic.
 
@@ -18,7 +18,7 @@ fn over(store: &Objects, config: VfsConfig) -> Arc<Vfs> {
     Vfs::new(store.clone(), config).unwrap()
 }
 
-/// Nothing is written back unless it is told to be.
+/// Nothing is written back without a request.
 fn patient() -> VfsConfig {
     VfsConfig { write_back_delay: Duration::from_secs(3600), ..VfsConfig::default() }
 }
@@ -27,7 +27,7 @@ fn open(vfs: &Arc<Vfs>, name: &str) -> File {
     root(vfs).open(name, OpenOptions::read_write().create(0o600)).unwrap()
 }
 
-/// Bytes that tell where they are.
+/// Bytes that depend on their place.
 fn bytes(count: usize, seed: u8) -> Vec<u8> {
     (0..count).map(|at| (at / 7) as u8 ^ seed).collect()
 }
@@ -68,7 +68,7 @@ fn a_store_that_appends_gets_bytes_at_the_end_in_order() {
     }
 }
 
-/// Threads that append to one file: each piece arrives whole, at what was the end then.
+/// Threads that append to one file: each piece arrives whole, at the current end.
 #[test]
 fn threads_append_whole_pieces() {
     let _watchdog = Watchdog::new(LIMIT);
@@ -124,8 +124,8 @@ fn a_whole_file_arrives_at_fsync_and_at_close() {
     }
 }
 
-/// What cannot be written before its file is whole has to fit into the caches. The part that did fit was given to the store at the close, and
-/// replaced a whole file by half of another.
+/// Bug: data that cannot be written before its file is whole has to fit into the caches. The fitting part was put at
+/// the close, and replaced a whole file by half of another.
 #[test]
 fn more_than_the_caches_hold_is_no_space_and_no_part_arrives() {
     let _watchdog = Watchdog::new(LIMIT);
@@ -149,7 +149,7 @@ fn more_than_the_caches_hold_is_no_space_and_no_part_arrives() {
     open(&vfs, "next").write_all_at(0, &[8; 64 << 10]).unwrap();
 }
 
-/// What others replaced meanwhile is not replaced again without a word.
+/// A file that others replaced meanwhile is not silently replaced again.
 #[test]
 fn a_file_that_others_replaced_is_busy() {
     let _watchdog = Watchdog::new(LIMIT);
@@ -167,7 +167,7 @@ fn a_file_that_others_replaced_is_busy() {
         }
         assert_eq!(errno(&file.sync(SyncMode::All)), libc::EBUSY, "seen: {seen}");
         assert_eq!(store.content("object"), b"theirs");
-        // That is for good: nothing is tried again, and nothing is held back.
+        // That is final: no write is retried, and no data is kept.
         assert_eq!(vfs.statistics().pages.dirty_bytes, 0, "seen: {seen}");
         assert!(vfs.sync_fs().is_ok());
         assert_eq!(store.content("object"), b"theirs");

@@ -1,10 +1,9 @@
-//! Floor: conformance of a cost. What the caches know is answered with no lock, no store, no
-//! read-modify-write and no allocation: counted, not claimed.
+//! Floor: conformance of a cost. A hit takes no lock, no store, no read-modify-write and no allocation: counted, not
+//! claimed.
 //!
-//! Locks, stores and read-modify-writes of the product's own primitives are counted by
-//! [`uvfs_concurrent::primitive::record`], allocations by the allocator of this binary, both on the
-//! calling thread. Not seen: what the standard library does inside (a reference count of `Arc`), and what
-//! the kernel does in `clock_gettime`. Only builds with debug assertions record.
+//! [`uvfs_concurrent::primitive::record`] counts locks, stores and read-modify-writes of the product's own primitives,
+//! the allocator of this binary counts allocations, both on the calling thread. Not counted: work inside the standard
+//! library (a reference count of `Arc`), and the kernel's in `clock_gettime`. Only builds with debug assertions record.
 //!
 //! Deterministic.
 #![cfg(debug_assertions)]
@@ -34,8 +33,8 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches a thread-local word
-// that needs no memory and no destructor.
+// SAFETY: every call goes unchanged to the system's allocator; counting touches a thread-local word that needs no
+// memory and no destructor.
 unsafe impl GlobalAlloc for Counting {
     // SAFETY: as the trait demands of the caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -53,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
     // SAFETY: as the trait demands of the caller.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises, as in `dealloc`.
+        // SAFETY: the caller's promises, passed on unchanged.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -61,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a piece of work did on this thread.
+/// The costs of a piece of work on this thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Cost {
     locks: u64,
@@ -80,11 +79,11 @@ fn cost<R>(work: impl FnOnce() -> R) -> (R, Cost) {
     (result, Cost { locks, stores, rmws, allocations })
 }
 
-/// Enough for every mark that saturates, and for what a thread needs once in its life.
+/// Enough for every mark that saturates, and for one-time work of a thread.
 const WARM_UPS: usize = 16;
 const WALKS: u64 = 100;
 
-/// What a warm open and close stores to the file's own words, and modifies of them.
+/// The stores and modifications of a warm open and close to the file's own words.
 const OPEN_STORES: u64 = 0;
 const OPEN_RMWS: u64 = 5;
 
@@ -103,8 +102,8 @@ fn plant(top: &Directory) {
     top.set_attributes("a/b/c", &group).unwrap();
 }
 
-/// User 0, whom nothing stops; the member of a group that the mode bits let pass; and the same with
-/// that group as the first one.
+/// User 0, with all rights; the member of a group that the mode bits permit; and the same with that group as the first
+/// one.
 fn callers() -> [Caller; 3] {
     [Caller::root(), Caller::new(1000, 1000, &[5, 7]), Caller::new(1001, 7, &[])]
 }
@@ -119,8 +118,7 @@ fn hour() -> VfsConfig {
     }
 }
 
-/// Asserts that `stat` of `path`, asked often enough before, costs nothing, and that the caches took it
-/// for a fast walk.
+/// Asserts that `stat` of `path`, after enough warm-up, costs nothing, and that the caches counted it as a fast walk.
 fn assert_free(vfs: &Vfs, directory: &Directory, path: &str, found: bool) {
     let ask = || match directory.stat(path) {
         Ok(_) => assert!(found, "{path} is there"),
@@ -141,7 +139,7 @@ fn walked(statistics: &Statistics) -> u64 {
     statistics.walks.fast + statistics.walks.whole
 }
 
-/// All that must cost nothing, for all callers.
+/// All operations that must cost nothing, for all callers.
 fn assert_all_free(vfs: &Arc<Vfs>) {
     let top = root(vfs);
     plant(&top);
@@ -182,7 +180,7 @@ fn warm_walks_of_a_host_directory_cost_nothing_while_they_are_believed() {
     let directory = tempfile::tempdir().unwrap();
     let backend = DirectoryBackend::open(directory.path(), DirectoryConfig::default()).unwrap();
     let vfs = Vfs::new(backend, hour()).unwrap();
-    // Only user 0 may give a directory to another group.
+    // Only user 0 may change a directory's group to another one.
     if rustix::process::geteuid().is_root() {
         return assert_all_free(&vfs);
     }
@@ -225,7 +223,7 @@ fn all_threads_at_one_file_cost_nothing() {
     assert_eq!(after.walks.slow, before.walks.slow);
 }
 
-/// Different callers at one file, in turn: what is kept for one takes nothing from the others.
+/// Different callers at one file, in turn: cached rights of one do not evict those of others.
 #[test]
 fn callers_in_turn_cost_nothing() {
     let vfs = vfs_over(&hostile(), VfsConfig::default());
@@ -237,8 +235,7 @@ fn callers_in_turn_cost_nothing() {
     assert_eq!(cost, NOTHING);
 }
 
-/// Many files in turn, at each depth: a working set that fits the caches is walked for nothing, whatever
-/// its size.
+/// Many files in turn, at each depth: a working set of any size that fits the caches is walked at no cost.
 #[test]
 fn many_files_in_turn_cost_nothing() {
     let vfs = vfs_over(&hostile(), VfsConfig::default());
@@ -256,7 +253,7 @@ fn many_files_in_turn_cost_nothing() {
     }
 }
 
-/// The measure itself: what does cost something is seen to.
+/// The measure itself: an operation with a cost is counted.
 #[test]
 fn what_costs_something_is_seen() {
     let hostile = hostile();
@@ -277,9 +274,9 @@ fn what_costs_something_is_seen() {
     assert!(second.stores > 0 && second.locks == 0, "{second:?}");
 }
 
-/// A warm open and close takes no lock, and the words that it changes are the file's own: holds on the inode, and whether
-/// it waits for its end. What all users of a file system share (itself, who asks, the numbers of lock owners) is counted
-/// nowhere, or in words of the thread's own. It was counted in eight words that all threads write.
+/// A warm open and close takes no lock, and changes only the file's own words: holds on the inode, and whether it waits
+/// for its end. Shared data of all users of a file system (itself, the caller, the numbers of lock owners) is not
+/// counted, or in the thread's own words. Bug: it was counted in eight words that all threads write.
 #[test]
 fn a_warm_open_and_close_writes_the_files_own_words_alone() {
     let vfs = vfs_over(&hostile(), VfsConfig::default());
@@ -312,7 +309,7 @@ fn a_cached_read_costs_nothing() {
     assert_eq!(page, [7; 4096]);
 }
 
-/// A store that takes no lock: files, directories and nothing, by the first letter of the name.
+/// A store that takes no lock: files, directories and missing names, by the first letter of the name.
 struct Bare;
 
 impl Backend for Bare {
@@ -364,10 +361,10 @@ impl Data for Bare {
     }
 }
 
-/// A lookup that the store has to answer takes the answer in by one step: the object, where it lies and its
-/// name under one take of the directory's lock. It used to take that lock three times, and to look into the
-/// table of names four times. Counted: the flight's shard to join and to leave, the inode table's shard, the
-/// directory's entries and the bucket of the name; a directory has its parent's lock besides. Looks: before the flight, in it, and to put the name there.
+/// A lookup that misses inserts the answer in one step: the object, its place and its name under one hold of the
+/// directory's lock. Bug: it took that lock three times, and read the table of names four times. Counted: the flight's
+/// shard to join and to leave, the inode table's shard, the directory's entries and the bucket of the name; a directory
+/// has its parent's lock besides. Looks: before the flight, in it, and to insert the name.
 #[test]
 fn a_cold_lookup_takes_each_lock_once() {
     let vfs = Vfs::new(Bare, VfsConfig::default()).unwrap();
@@ -384,8 +381,8 @@ fn a_cold_lookup_takes_each_lock_once() {
     }
 }
 
-/// Blocks and runs in rows (`set_associative`): what is found, missed and evicted takes memory that was there from
-/// the start; a full row takes it from the heap, and that is all that does.
+/// Blocks and runs in rows (`set_associative`): hits, misses and evictions use memory allocated at the start; only a
+/// full row allocates on the heap.
 #[test]
 fn rows_of_blocks_and_runs_allocate_nothing_after_the_start() {
     use uvfs_concurrent::lock::LockClass;

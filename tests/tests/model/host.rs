@@ -12,7 +12,7 @@ pub(crate) struct HostWorld {
 }
 
 impl HostWorld {
-    /// `None` (said aloud) where the host cannot do what the operations need.
+    /// `None`, with a note, where the host cannot perform the operations.
     pub(crate) fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             uvfs_skip::skip("changing owners needs root");
@@ -133,8 +133,8 @@ impl World for HostWorld {
     }
 }
 
-/// truncate(2), which has no safe binding of its own: what it does to anything but a file is told
-/// apart first.
+/// truncate(2), which has no safe binding of its own: its errors for other kinds than files are
+/// computed first.
 fn truncate(path: &std::path::Path, size: u64) -> Result<()> {
     let found = fs::stat(path)?;
     if FileType::from_raw_mode(found.st_mode) == FileType::Directory {

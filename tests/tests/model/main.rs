@@ -1,12 +1,12 @@
-//! Floor: property. Random operations, one after the other, step by step against something simple
-//! that should do the same.
+//! Floor: property. Random operations, one after the other, each compared with a simple model.
 //!
 //! * The core over the memory store, against a naive tree ([`tree`]).
 //! * The core over a host directory, against system calls on another directory of the same host.
-//! * The naive tree against the host too: a model that is wrong proves nothing.
+//! * The naive tree against the host, too: a wrong model proves nothing.
 //!
-//! Each step compares the errno and all that the operation shows; the end compares everything.
-//! proptest shrinks a failure to few operations and prints them; `PROPTEST_CASES` asks for more.
+//! Each step compares the errno and the whole result of the operation; the end compares everything.
+//! proptest shrinks a failure to few operations and prints them; `PROPTEST_CASES` sets their
+//! number.
 
 mod core;
 mod host;

@@ -1,9 +1,9 @@
-//! Operations, and what can be seen of them.
+//! Operations, and their observable results.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Few paths, so that operations meet.
+/// Few paths, so that operations collide.
 pub(crate) const PATHS: [&str; 9] = ["a", "b", "d", "e", "d/a", "d/b", "d/e", "d/e/a", "e/a"];
 
 /// One step.
@@ -29,7 +29,7 @@ pub(crate) enum Operation {
     SetXattr(&'static str, &'static str, u8),
     GetXattr(&'static str, &'static str),
     RemoveXattr(&'static str, &'static str),
-    /// Caches, where there are any, forget what they may.
+    /// Caches, if there are any, evict as much as they may.
     Forget,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Mode {
     Exchange,
 }
 
-/// What an operation showed: its errno, or what it returned.
+/// The result of an operation: its errno, or its value.
 pub(crate) type Outcome = Result<Shown, i32>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) struct Shape {
 pub(crate) trait World {
     fn apply(&mut self, operation: &Operation) -> Outcome;
 
-    /// Every path with what is there.
+    /// Every path with its object.
     fn everything(&mut self) -> BTreeMap<&'static str, Vec<Outcome>> {
         let mut all = BTreeMap::new();
         for path in PATHS.into_iter().chain(["."]) {

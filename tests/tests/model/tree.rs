@@ -1,5 +1,5 @@
-//! A file system as naive as can be: a list of nodes, directories that are maps of names to
-//! positions in it, and paths walked by recursion. Slow, and easy to believe.
+//! The simplest possible file system: a list of nodes, directories that are maps of names to
+//! positions in it, and paths walked by recursion. Slow, and easy to verify.
 
 use super::operation::{Mode, Operation, Outcome, Shape, Shown, World};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ struct Node {
     xattrs: BTreeMap<&'static str, u8>,
 }
 
-/// Where a path leads: the directory and the name it ends in, and what is there.
+/// The target of a path: the directory and the name at its end, and the object there.
 struct Place {
     directory: Id,
     name: String,
@@ -153,7 +153,7 @@ impl TreeWorld {
         self.nodes.iter().map(names).sum::<usize>() as u32
     }
 
-    /// Whether `id` is `above`, or lies below it.
+    /// Whether `id` is `above`, or below it.
     fn is_within(&self, id: Id, above: Id) -> bool {
         id == above
             || self.entries(above).is_ok_and(|entries| {
@@ -201,7 +201,7 @@ impl TreeWorld {
 
     fn take(&mut self, place: &Place) {
         let id = self.entries_mut(place.directory).remove(&place.name);
-        // A directory that is gone holds nothing, and is nobody's parent.
+        // A removed directory holds nothing, and is no parent.
         debug_assert!(id.is_some());
     }
 
