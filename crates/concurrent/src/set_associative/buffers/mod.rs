@@ -298,9 +298,9 @@ impl BufferCache {
         purged
     }
 
-    /// Returns the memory of about `bytes` bytes to the system, one block of a row after the other, each the oldest of
-    /// its row. Returns less if the rest is in use. Returns the number of bytes. The memory returns slowly, as blocks
-    /// are missed.
+    /// Gives the memory of about `bytes` bytes back to the system, one block of a row after the other, each the oldest
+    /// of its row. Gives back less if the rest is in use. Returns the number of bytes. Later misses slowly allocate the
+    /// memory again.
     pub fn shrink(&self, bytes: u64) -> u64 {
         let block = self.block_bytes as u64;
         let (mut given, mut in_vain) = (0, 0);
