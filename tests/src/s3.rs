@@ -13,7 +13,7 @@
 //! can be made to send them. Weakness: it is ours, and may share the client's misunderstandings of the protocol; the
 //! benches use another server.
 
-use reqsign_core::hash::hex_sha256;
+use reqsign_core::hash::{base64_encode, hex_sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -33,6 +33,8 @@ pub enum Fault {
     Cut,
     /// The body is whole by its headers, and has half of it.
     Half,
+    /// A bit of the object's bytes is another one. Nothing, where the answer tells no checksum.
+    Flip,
     /// Another version's bytes, with its tag.
     OtherVersion,
     /// A range that was not asked for.
@@ -407,21 +409,34 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
     });
-    let (first, last) = range.unwrap_or((0, content.len().saturating_sub(1)));
+    let about = |version: u64| {
+        vec![
+            ("etag".to_owned(), tag(version)),
+            ("last-modified".to_owned(), format!("Thu, 01 Jan 2026 00:00:{:02} GMT", version % 60)),
+        ]
+    };
+    let Some((first, last)) = range else {
+        let (mut headers, mut body) = (about(version + other), content.clone());
+        if request.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED") {
+            let sum = base64_encode(&crc32c::crc32c(content).to_be_bytes());
+            headers.push(("x-amz-checksum-crc32c".to_owned(), sum));
+            headers.push(("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned()));
+            if fault == Some(Fault::Flip) && !body.is_empty() {
+                let middle = body.len() / 2;
+                body[middle] ^= 1;
+            }
+        }
+        return Answer { status: 200, headers, body };
+    };
     let end = content.len().min(last + 1);
     if first >= end {
         return refused(416, "InvalidRange");
     }
     let shown = first + usize::from(fault == Some(Fault::OtherRange));
-    Answer {
-        status: 206,
-        headers: vec![
-            ("etag".to_owned(), tag(version + other)),
-            ("last-modified".to_owned(), format!("Thu, 01 Jan 2026 00:00:{:02} GMT", version % 60)),
-            ("content-range".to_owned(), format!("bytes {shown}-{}/{}", end - 1, content.len())),
-        ],
-        body: content[first..end].to_vec(),
-    }
+    let place = format!("bytes {shown}-{}/{}", end - 1, content.len());
+    let mut headers = about(version + other);
+    headers.push(("content-range".to_owned(), place));
+    Answer { status: 206, headers, body: content[first..end].to_vec() }
 }
 
 /// Identifies a put, as metadata of the object.

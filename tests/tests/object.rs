@@ -94,14 +94,14 @@ fn wrong_answers_are_asked_again_and_never_taken() {
         Fault::Status(429, "TooManyRequests"),
         Fault::Cut,
         Fault::Half,
-        Fault::OtherRange,
+        Fault::Flip,
     ];
     for fault in faults {
         let vfs = mount(&server, Duration::from_secs(60));
         assert!(root(&vfs).stat("x").is_ok());
         server.plan([fault, fault]);
         assert_eq!(root(&vfs).read_file("x").unwrap(), content, "{fault:?}");
-        if !matches!(fault, Fault::OtherRange) {
+        if !matches!(fault, Fault::Flip) {
             let vfs = mount(&server, Duration::from_secs(60));
             server.plan([fault, fault]);
             assert_eq!(names(&root(&vfs)), ["x", "y"], "{fault:?}");
@@ -116,6 +116,39 @@ fn wrong_answers_are_asked_again_and_never_taken() {
     assert!(root(&vfs).list_all().is_err());
     assert_eq!(root(&vfs).read_file("x").unwrap(), content);
     assert_eq!(names(&root(&vfs)), ["x", "y"]);
+}
+
+/// A range is asked for of what is larger than one request.
+#[test]
+fn another_range_is_asked_for_again() {
+    let server = S3Server::start().unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    server.put("x", &content);
+    let vfs = mount(&server, Duration::from_secs(60));
+    assert!(root(&vfs).stat("x").is_ok());
+    server.plan([Fault::OtherRange, Fault::OtherRange]);
+    assert!(root(&vfs).read_file("x").unwrap() == content);
+}
+
+/// One flipped bit in an answer was returned, and cached for as long as the version was. The store had told the checksum, and
+/// nothing compared it.
+#[test]
+fn a_flipped_bit_is_noticed_where_the_store_tells_a_checksum() {
+    let server = S3Server::start().unwrap();
+    let content: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+    server.put("x", &content);
+    let vfs = mount(&server, Duration::from_secs(60));
+    assert!(root(&vfs).stat("x").is_ok());
+    let damaged = || {
+        let counters = vfs.statistics().backend;
+        counters.iter().find(|(name, _)| *name == "checksum_mismatches").unwrap().1
+    };
+    server.plan([Fault::Flip; 3]);
+    assert!(matches!(root(&vfs).read_file("x"), Err(Error::Corrupt(_))));
+    assert_eq!(damaged(), 3);
+    server.plan([Fault::Flip]);
+    assert!(root(&vfs).read_file("x").unwrap() == content, "asked for again, and nothing cached");
+    assert_eq!(damaged(), 4);
 }
 
 #[test]

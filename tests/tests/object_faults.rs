@@ -17,7 +17,7 @@ use uvfs_vfs::{Caller, Directory, Error, OpenOptions, RenameMode, SyncMode, Vfs,
 const PLANS: u64 = 25;
 const STEPS: u64 = 40;
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 15] = [
     Fault::Status(500, "InternalError"),
     Fault::Status(503, "SlowDown"),
     Fault::Status(429, "TooManyRequests"),
@@ -26,6 +26,7 @@ const FAULTS: [Fault; 14] = [
     Fault::Status(409, "ConditionalRequestConflict"),
     Fault::Cut,
     Fault::Half,
+    Fault::Flip,
     Fault::Lost,
     Fault::OtherVersion,
     Fault::OtherRange,

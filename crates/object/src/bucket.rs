@@ -6,10 +6,9 @@
 use crate::lock_order::OBJECT_RUNS;
 use crate::store::{
     Condition, Delimiter, Head, Kind, ListRequest, Listed, Metadata, PART_BYTES_MIN, Page, Put,
-    Result, Store, StoreError, Tag, Upload,
+    Result, Span, Store, StoreError, Tag, Upload,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_vfs::Timestamp;
@@ -257,7 +256,7 @@ impl Store for Bucket {
         Ok(page)
     }
 
-    fn read(&self, key: &str, wanted: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {
+    fn read(&self, key: &str, wanted: &Tag, span: Span, into: &mut [u8]) -> Result<()> {
         self.run_hook(On::Read);
         let mut state = self.0.lock();
         state.meet()?;
@@ -265,7 +264,10 @@ impl Store for Bucket {
         if tag(*version) != *wanted {
             return Err(StoreError::Changed);
         }
-        into.copy_from_slice(&content[range.start as usize..range.end as usize]);
+        into.copy_from_slice(match span {
+            Span::Whole => content,
+            Span::Range(range) => &content[range.start as usize..range.end as usize],
+        });
         Ok(())
     }
 

@@ -28,5 +28,5 @@ pub use backend::{ObjectBackend, ObjectConfig};
 pub use retry::{Patience, Patient};
 pub use store::{
     Condition, Delimiter, Head, Kind, ListRequest, Listed, Metadata, PART_BYTES_MIN, PARTS_MAX,
-    Page, Put, REQUEST_BYTES_MAX, Result, Store, StoreError, Tag, Temporary, Upload,
+    Page, Put, REQUEST_BYTES_MAX, Result, Span, Store, StoreError, Tag, Temporary, Upload,
 };

@@ -12,12 +12,11 @@
 //! where its condition does not hold, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
 
 use crate::store::{
-    Condition, Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag, Temporary,
-    Upload,
+    Condition, Head, ListRequest, Metadata, Page, Put, Result, Span, Store, StoreError, Tag,
+    Temporary, Upload,
 };
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
 use std::time::Duration;
 use uvfs_concurrent::counter::Counter;
 use uvfs_vfs::Timestamp;
@@ -81,6 +80,8 @@ struct Counts {
     heads: Counter,
     /// Of these, how many were no first try.
     retries: Counter,
+    /// Answers whose bytes did not have their checksum.
+    damaged: Counter,
     /// Answers that were an error, after the last try.
     failures: Counter,
 }
@@ -98,7 +99,7 @@ impl Patient {
     }
 
     /// Counters for reports: (name, value).
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 10] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 11] {
         let counts = &self.counts;
         [
             ("list_requests", counts.lists.total()),
@@ -110,6 +111,7 @@ impl Patient {
             ("delete_requests", counts.deletes.total()),
             ("head_requests", counts.heads.total()),
             ("retries", counts.retries.total()),
+            ("checksum_mismatches", counts.damaged.total()),
             ("failed_requests", counts.failures.total()),
         ]
     }
@@ -194,9 +196,16 @@ impl Store for Patient {
         page.ok_or(StoreError::Broken("pages without an entry and without an end"))
     }
 
-    fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {
+    fn read(&self, key: &str, tag: &Tag, span: Span, into: &mut [u8]) -> Result<()> {
         let length = into.len() as u64;
-        let ask = || self.store.read(key, tag, range.clone(), into);
+        let ask = || {
+            let read = self.store.read(key, tag, span.clone(), into);
+            if let Err(error @ StoreError::Damaged(_)) = &read {
+                self.counts.damaged.hit();
+                log::warn!("reading `{}`: {error}; they are not used", key.escape_debug());
+            }
+            read
+        };
         self.repeat(&self.counts.reads, ask)?;
         self.counts.read_bytes.add(length);
         Ok(())

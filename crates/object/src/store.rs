@@ -22,9 +22,10 @@ pub trait Store: Send + Sync + 'static {
     /// One page of the keys, in the order of their bytes.
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page>;
 
-    /// Reads `range` of the object `key`, all of it, into `into`, which is as long. Bytes of another version than `tag` are
-    /// never returned: that is [`StoreError::Changed`].
-    fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()>;
+    /// Reads `span` of the object `key`, all of it, into `into`, which is as long. Bytes of another version than `tag` are
+    /// never returned: that is [`StoreError::Changed`]. Nor are bytes that do not have the checksum that the store tells of them
+    /// ([`StoreError::Damaged`]); stores tell it of whole objects.
+    fn read(&self, key: &str, tag: &Tag, span: Span, into: &mut [u8]) -> Result<()>;
 
     /// Makes `body` the content of an object, if the condition holds: all of it, or nothing. Returns the new version.
     fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag>;
@@ -60,6 +61,15 @@ pub trait Store: Send + Sync + 'static {
     /// Removes an object, of this version only if one is named; one that is not there is removed. A store that does not know such
     /// conditions removes what is there, or says [`StoreError::Unsupported`].
     fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()>;
+}
+
+/// Bytes of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Span {
+    /// All of them. The version that is named is as long as the buffer.
+    Whole,
+    /// These.
+    Range(Range<u64>),
 }
 
 /// A part of an upload that is not the last has at least so many bytes, by S3's rules.
@@ -217,6 +227,8 @@ pub enum StoreError {
     },
     /// The answer is cut, or contradicts itself or what was asked.
     Broken(&'static str),
+    /// The bytes of an answer do not have the checksum of this kind that the store has of the object.
+    Damaged(&'static str),
     /// The store cannot do that at all, such as writing under a condition.
     Unsupported(String),
     /// Anything else that it said.
@@ -239,9 +251,10 @@ impl StoreError {
     pub fn temporary(&self) -> Temporary {
         match self {
             StoreError::Busy { after: Some(after), .. } => Temporary::After(*after),
-            StoreError::Busy { .. } | StoreError::Unreachable(_) | StoreError::Broken(_) => {
-                Temporary::Yes
-            }
+            StoreError::Busy { .. }
+            | StoreError::Unreachable(_)
+            | StoreError::Broken(_)
+            | StoreError::Damaged(_) => Temporary::Yes,
             _ => Temporary::No,
         }
     }
@@ -265,6 +278,9 @@ impl StoreError {
             }
             StoreError::Unreachable(_) => "check `?endpoint=`, the network and the proxy",
             StoreError::Busy { .. } | StoreError::Broken(_) => "try again later",
+            StoreError::Damaged(_) => {
+                "check the network, proxies, and the object: read it by another client that compares checksums"
+            }
             StoreError::Refused(_) | StoreError::Unsupported(_) => {
                 "check the endpoint and the source"
             }
@@ -285,6 +301,9 @@ impl fmt::Display for StoreError {
             StoreError::Unreachable(why) => write!(out, "the store cannot be reached ({why})"),
             StoreError::Busy { said, .. } => write!(out, "the store is busy ({said})"),
             StoreError::Broken(what) => write!(out, "the answer of the store is unusable: {what}"),
+            StoreError::Damaged(kind) => {
+                write!(out, "the bytes do not have the checksum ({kind}) that the store tells")
+            }
             StoreError::Unsupported(said) => write!(out, "the store cannot do that ({said})"),
             StoreError::Refused(said) => write!(out, "the store refuses it ({said})"),
         }

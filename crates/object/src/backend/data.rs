@@ -5,7 +5,7 @@
 
 use super::table::{Local, Node, What};
 use super::{ObjectBackend, Shared};
-use crate::store::{Store, StoreError};
+use crate::store::{Span, Store, StoreError};
 use uvfs_vfs::{
     Attributes, Caller, Content, Creation, Data, Entry, Error, FileId, FileRef, InodeId, Inodes,
     Name, NewNode, OpenFiles, OpenMode, ReadRun, Result, SetAttributes, SyncMode, WholeContent,
@@ -50,8 +50,12 @@ impl Shared {
         let (keep, of) = stored.map_or((0, None), |(tag, keep)| (keep, Some(tag)));
         let from_store = keep.saturating_sub(offset).min(count as u64);
         if let Some(tag) = of.filter(|_| from_store > 0) {
-            let (key, range) = (node.key(), offset..offset + from_store);
-            let read = self.store.read(&key, tag, range, &mut into[..from_store as usize]);
+            let key = node.key();
+            let span = match &node.what {
+                What::Object { size, .. } if from_store == *size => Span::Whole,
+                _ => Span::Range(offset..offset + from_store),
+            };
+            let read = self.store.read(&key, tag, span, &mut into[..from_store as usize]);
             // Perhaps this file has another version or name by now; or a put of it has replaced that version, whose answer was lost.
             if let Err(StoreError::Changed | StoreError::NotFound) = read
                 && (self.is_elsewhere(&node)

@@ -156,6 +156,7 @@ impl Shared {
             StoreError::NotFound | StoreError::Changed => return Error::Stale,
             StoreError::Denied(_) | StoreError::Credentials(_) | StoreError::Clock => Error::Access,
             StoreError::Unreachable(_) | StoreError::Busy { .. } => Error::TimedOut,
+            StoreError::Damaged(_) => Error::Corrupt("an object without its checksum"),
             StoreError::Unsupported(_) => Error::Unsupported("what the store has no request for"),
             _ => Error::Io(std::io::Error::other("the store of objects")),
         };

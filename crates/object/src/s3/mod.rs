@@ -4,8 +4,8 @@
 //! One request of [`Store`] is one HTTP request, on the calling thread. Tries nothing again.
 //!
 //! # Trust
-//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`. What is sent
-//! is signed with its sum (SHA-256), so that a store takes it whole or not at all. Who may be told that an object was written
+//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`, and a whole
+//! object by its checksum where the store has one (`sum`). What is sent is signed with its sum (SHA-256), so that a store takes it whole or not at all. Who may be told that an object was written
 //! only after the store has said its tag: some answer 200 and then an error.
 //!
 //! # Why
@@ -15,22 +15,23 @@
 mod address;
 mod client;
 mod credentials;
+mod sum;
 mod tag;
 mod xml;
 
 pub use address::Address;
 
 use crate::store::{
-    Condition, Delimiter, Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag,
-    Upload,
+    Condition, Delimiter, Head, ListRequest, Metadata, Page, Put, Result, Span, Store, StoreError,
+    Tag, Upload,
 };
 use client::{Answer, Client};
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqsign_core::hash::hex_sha256;
 use std::fmt::Write as _;
-use std::ops::Range;
 use std::time::Duration;
+use sum::Sum;
 use uvfs_vfs::Timestamp;
 
 /// What is not encoded in a key, by the rules of signatures.
@@ -289,25 +290,32 @@ impl Store for S3Store {
         }
     }
 
-    fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {
-        if range.is_empty() {
+    fn read(&self, key: &str, tag: &Tag, span: Span, into: &mut [u8]) -> Result<()> {
+        if into.is_empty() {
             return Ok(());
         }
-        let url = format!("{}/{}", self.url, utf8_percent_encode(key, PATH));
-        let bytes = format!("bytes={}-{}", range.start, range.end - 1);
-        let mut headers = vec![("range", bytes.as_str())];
+        let mut headers = Vec::new();
         headers.extend(tag::condition(tag).map(|tag| ("if-match", tag)));
-        let answer = self.client.get(&url, &headers)?;
-        let size = match answer.status() {
-            206 => {
-                let place = answer.header("content-range").map(str::trim);
-                let wanted = format!("bytes {}-{}/", range.start, range.end - 1);
-                let size = place.and_then(|place| place.strip_prefix(&wanted));
+        let place = match &span {
+            Span::Whole => None,
+            Span::Range(range) => Some(format!("{}-{}", range.start, range.end - 1)),
+        };
+        let bytes = place.as_ref().map(|place| format!("bytes={place}"));
+        match &bytes {
+            Some(bytes) => headers.push(("range", bytes)),
+            None => headers.push(sum::WANTED),
+        }
+        let answer = self.client.get(&self.url_of(key), &headers)?;
+        let size = match (answer.status(), &span) {
+            (206, Span::Range(_)) => {
+                let told = answer.header("content-range").map(str::trim);
+                let wanted = format!("bytes {}/", place.unwrap_or_default());
+                let size = told.and_then(|told| told.strip_prefix(&wanted));
                 size.ok_or(StoreError::Broken("another range than was asked for"))?.parse().ok()
             }
-            // The whole object, from a store that knows no ranges: right if that was asked for.
-            200 if range.start == 0 => Some(into.len() as u64),
-            200 => return Err(StoreError::Broken("the whole object instead of a range")),
+            (206, Span::Whole) => return Err(StoreError::Broken("a range instead of the object")),
+            // The whole object, also from a store that knows no ranges.
+            (200, _) => answer.header("content-length").and_then(|length| length.parse().ok()),
             _ => return Err(self.refusal(answer)),
         };
         let other = match (tag::is_made(tag), size) {
@@ -322,7 +330,9 @@ impl Store for S3Store {
         if answer.header("content-length").is_some_and(|length| length != into.len().to_string()) {
             return Err(StoreError::Broken("another length than was asked for"));
         }
-        answer.body_into(into)
+        let sum = if answer.status() == 200 { Sum::told(&answer) } else { None };
+        answer.body_into(into)?;
+        sum.map_or(Ok(()), |sum| sum.check(into))
     }
 
     fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {

@@ -28,7 +28,7 @@ const WINDOW_MAX: usize = 64;
 /// Files ahead at first.
 const WINDOW_MIN: usize = 4;
 /// Largest file that is fetched ahead as a whole.
-const SMALL_BYTES: u64 = 256 << 10;
+pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 /// Share of the memory for pages that files ahead of one reader may take.
 const SHARE: u64 = 16;
 /// Files that a reader may skip and still be in order: cached files lie between.

@@ -22,6 +22,7 @@ mod xattr;
 
 pub(crate) use change::AttributeChange;
 pub use export::HANDLE_BYTES;
+pub(crate) use follow::SMALL_BYTES;
 pub use list::Entries;
 pub(crate) use list::Refresh;
 pub(crate) use lists::Lists;

@@ -27,6 +27,7 @@ use crate::backend::{Authority, Content, FileRef, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::ops::SMALL_BYTES;
 use crate::vfs::{Core, Vfs};
 use std::ops::Range;
 use std::sync::Arc;
@@ -235,17 +236,30 @@ impl Core {
         pages.cache.counters.misses.hit();
         let end = self.size_of(node, pages, file)?.div_ceil(PAGE);
         let asked_end = wanted.end;
-        let (run, made) = pages.streams.missed(wanted, self.window_pages(), end);
+        let (run, made) = match first == 0 && self.comes_whole(end) {
+            true => (0..end, false),
+            false => pages.streams.missed(wanted, self.window_pages(), end),
+        };
         if made {
             pages.cache.parts_grew(Streams::BYTES);
         }
         match self.fill_run(pages, node, file, (run.clone(), asked_end)) {
-            // Pages behind the request may have caused the error. A store that timed out is not asked twice.
-            Err(error) if run.end > asked_end && !matches!(error, Error::TimedOut) => {
+            // Pages behind the request may have caused the error. A store that timed out is not asked twice. Nor does a
+            // read of a part follow a whole that has not its checksum: the part would come unchecked.
+            Err(error)
+                if run.end > asked_end && !matches!(error, Error::TimedOut | Error::Corrupt(_)) =>
+            {
                 self.fill_run(pages, node, file, (first..asked_end, asked_end))
             }
             result => result,
         }
+    }
+
+    /// Whether one request fetches a whole file of so many pages. A store that serves several requests at once is remote,
+    /// and the second request for a small file costs more than its bytes.
+    fn comes_whole(&self, pages: u64) -> bool {
+        let most = (SMALL_BYTES / PAGE).min(self.pages.run_pages(self)).min(self.window_pages());
+        self.queue_depth() > 1 && pages <= most
     }
 
     /// Fetches pages of `run` from its start on, if the first is missing. Pages from `asked_end` on count as read
@@ -261,7 +275,12 @@ impl Core {
         let room = pages.cache.room(self, (1, count), PATIENCE);
         let Ok(mut room) = room else { return Ok(Fill::NoRoom) };
         let _inside = pages.gate.enter();
-        let parts = (run.start..run.start + count, self.pages_of_each(count));
+        let is_all = run.start == 0 && pages.size().is_some_and(|size| size <= count * PAGE);
+        let each = match is_all && self.comes_whole(count) {
+            true => count,
+            false => self.pages_of_each(count),
+        };
+        let parts = (run.start..run.start + count, each);
         let fills = FillRun::claim_all(pages, parts, asked_end, &mut room);
         if fills.is_empty() {
             return Ok(Fill::Again);
