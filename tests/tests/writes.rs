@@ -149,6 +149,44 @@ fn more_than_the_caches_hold_is_no_space_and_no_part_arrives() {
     open(&vfs, "next").write_all_at(0, &[8; 64 << 10]).unwrap();
 }
 
+/// Eight copies at once of files that fit one by one all failed: each had an eighth of the room, so no file was complete.
+/// Now the writers wait for each other.
+#[test]
+fn files_that_fit_one_by_one_are_written_at_once() {
+    const WRITERS: usize = 8;
+    let _watchdog = Watchdog::new(LIMIT);
+    let store = Objects::new(Writes::WholeFile, Authority::Sole);
+    let vfs = over(&store, VfsConfig { cache_bytes: MINIMUM_BYTES, ..patient() });
+    let probe = open(&vfs, "probe");
+    let mut half = 0;
+    while let Ok(count) = probe.write_at(half, &[7; 16 << 10]) {
+        half += count as u64;
+    }
+    drop(probe);
+    let all = bytes(half as usize / 2 - (64 << 10), 3);
+    let (first, rest) = all.split_at(all.len() / WRITERS);
+    let begun = std::sync::Barrier::new(WRITERS);
+    std::thread::scope(|scope| {
+        for number in 0..WRITERS {
+            let (vfs, begun) = (&vfs, &begun);
+            scope.spawn(move || {
+                let file = open(vfs, &format!("object{number}"));
+                file.write_all_at(0, first).unwrap();
+                begun.wait();
+                for (at, piece) in rest.chunks(16 << 10).enumerate() {
+                    let offset = first.len() + (at << 14);
+                    file.write_all_at(offset as u64, piece).unwrap();
+                }
+                file.sync(SyncMode::All).unwrap();
+            });
+        }
+    });
+    for number in 0..WRITERS {
+        assert!(store.content(&format!("object{number}")) == all, "{number}");
+    }
+    assert_eq!(vfs.statistics().pages.dirty_bytes, 0);
+}
+
 /// A file that others replaced meanwhile is not silently replaced again.
 #[test]
 fn a_file_that_others_replaced_is_busy() {

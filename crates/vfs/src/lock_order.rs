@@ -72,6 +72,8 @@ uvfs_concurrent::lock_classes! {
     WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until a caller is told";
     /// Files by their numbers in frames.
     PAGE_FILES = 188, "page-files", "one shard of the files that have pages";
+    /// Which file may grow beyond the others.
+    PAGE_GROWTH = 189, "page-growth", "which file that reaches the store whole may grow where many do, and how many writers wait";
     /// The replacement's queues.
     PAGE_QUEUES = 190, "page-queues", "order in which pages are considered for eviction";
     /// Buffers for runs of pages.

@@ -322,6 +322,11 @@ impl FilePages {
         !self.local().is_written_back()
     }
 
+    /// Pages that are dirty or being written. Pages of a write in progress may be missing.
+    pub(super) fn unwritten_pages(&self) -> u64 {
+        self.local().unwritten.max(0) as u64
+    }
+
     /// `given` by the store, with the values that are newer here (F4).
     pub(crate) fn overlay(&self, given: Attributes) -> Attributes {
         let mut local = self.local();

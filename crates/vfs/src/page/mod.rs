@@ -32,6 +32,7 @@ mod errors;
 mod file;
 mod gate;
 mod gone;
+mod growth;
 mod in_flight;
 mod opens;
 mod pieces;
@@ -51,6 +52,7 @@ use dirty::DirtyFiles;
 pub(crate) use errors::ErrorCursor;
 pub(crate) use file::FilePages;
 use gate::Alone;
+use growth::Growth;
 use opens::Borrowed;
 use progress::Progress;
 pub use read::Hit;
@@ -113,6 +115,7 @@ pub(crate) struct PageCache {
     workers: PageWorkers,
     space: Space,
     progress: Progress,
+    growth: Growth,
     ending: in_flight::Ending,
     counters: Counters,
 }
@@ -205,6 +208,7 @@ impl PageCache {
             workers: PageWorkers::new(),
             space: Space::new(),
             progress: Progress::new(),
+            growth: Growth::new(),
             ending: in_flight::Ending::default(),
             counters: Counters::default(),
         })

@@ -17,7 +17,7 @@
 //! An object store has no call for a part of an object. Bytes that were not written here are read from the store during
 //! the upload: a change of one byte needs no memory for the rest. A file that another program has replaced since the
 //! first write to it is not replaced again. The writer gets EBUSY once, the other content stays, and the store keeps
-//! ours elsewhere if it can. Weaknesses: the data written at once has to fit into a share of the cache. Writers of the
+//! ours elsewhere if it can. Weaknesses: the data written at once has to fit into a share of the cache ([`super::growth`]). Writers of the
 //! same file wait for the upload. A file that two programs write is replaced at each close.
 
 use super::file::FilePages;
@@ -28,9 +28,6 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::vfs::Core;
 use uvfs_concurrent::radix::Tag;
-
-/// Share of the allowed pages that may wait for their files to be complete, in percent.
-const WAITING_PERCENT: u64 = 50;
 
 impl Core {
     /// Whether the store takes whole files only.
@@ -43,18 +40,12 @@ impl Core {
         self.takes_whole_files() && pages.opens.has_writer()
     }
 
-    /// Fails if `bytes` more cannot wait for their file to be complete. They cannot be written earlier.
-    pub(super) fn check_room_for_whole(&self, bytes: usize) -> Result<()> {
-        let most = self.pages.frames_allowed(self) * WAITING_PERCENT / 100;
-        let more = (bytes as u64).div_ceil(PAGE);
-        if self.pages.dirty() + more > most { Err(Error::NoSpace) } else { Ok(()) }
-    }
-
     /// Replaces the store's file by its content here, if any page is dirty. Returns the number of dirty pages.
     pub(super) fn replace_content(&self, pages: &FilePages, _alone: &Alone<'_>) -> Result<u64> {
         if !pages.is_unwritten() {
             return Ok(0);
         }
+        let _putting = self.pages.growth.put(pages);
         let refused = match self.replace_by_pages(pages) {
             Ok(()) => None,
             Err(refused) => {
@@ -124,6 +115,7 @@ impl Core {
         if pages.is_short() && !pages.opens.has_writer() {
             let place = self.place_of(pages.inode);
             log::warn!("{place}: did not fit into the caches, and none of it was written");
+            let _putting = self.pages.growth.put(pages);
             self.give_up(pages);
             self.discard_alone(pages, alone);
         }

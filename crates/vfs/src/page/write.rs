@@ -123,7 +123,7 @@ impl Core {
     /// Makes a writer of `bytes` pay for the pages that are dirty already.
     fn slow_down(&self, pages: &Arc<FilePages>, bytes: usize) -> Result<()> {
         if self.takes_whole_files() {
-            return self.check_room_for_whole(bytes);
+            return self.wait_for_room_for_whole(pages, bytes);
         }
         let cache = &self.pages;
         let (background, hard) = self.dirty_thresholds();
