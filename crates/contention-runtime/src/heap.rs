@@ -7,14 +7,16 @@
 //! As [`crate::state`].
 //!
 //! # Why
-//! The return addresses at the call tell the type of what is allocated; they are read by walking frame
-//! pointers, which costs a few loads. Weakness: code without frame pointers between cuts the walk short;
-//! what is allocated before the program's first constructor is not known.
+//! The return addresses at the call tell the type of an allocation. A walk of the frame pointers reads them, which
+//! costs a few loads. C++'s `operator new` mostly has no frame pointer, so a walk from its `malloc` missed the caller of
+//! `new`. The runtime therefore calls `new` from a frame with a mark, and the walk starts again there. `operator delete`
+//! needs nothing: its `free` is seen. Weakness: other code without frame pointers hides its caller, as a C++ library does
+//! that is linked into the program; allocations before the program's first constructor are not known.
 
-use crate::next::{Next, next};
+use crate::next::{Next, look, next};
 use crate::objects::{FRAMES, allocated, freed};
 use crate::state::{OPEN, RECORDING, enter, gate, leave, simulation};
-use crate::switch::with_frame;
+use crate::switch::{FRAME_MARK, marked, with_frame};
 use crate::threads::current;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,26 +96,46 @@ unsafe fn original_calloc(count: usize, bytes: usize) -> *mut c_void {
     }
 }
 
+/// Words of the stack in which the frame of `operator new` is looked for.
+const SEARCHED: u64 = 128;
+
 /// Return addresses from `pc` on outwards, by frame pointers from `frame` on. Code that has none may have left
-/// anything in the register, so only what lies between this very frame and the stack's end is looked at; on
-/// another stack than the thread's own, nothing.
+/// anything in the register, so only frames between this very frame and the stack's end are looked at; on
+/// another stack than the thread's own, none.
 fn walk(pc: u64, frame: u64, (low, high): (u64, u64)) -> [u64; FRAMES] {
     let mut frames = [0; FRAMES];
     frames[0] = pc;
-    let mut frame = frame;
+    let mut known = 1;
     let here = (&raw const frame).addr() as u64;
-    let mut before = if (low..high).contains(&here) { here } else { high };
-    for slot in &mut frames[1..] {
-        if frame <= before || frame.saturating_add(16) > high || !frame.is_multiple_of(8) {
-            break;
-        }
-        // SAFETY: aligned, and between this function's frame and the end of the running thread's stack, all
-        // of which is in use and so mapped and readable.
-        let (next, back) = unsafe { (*(frame as *const u64), *((frame + 8) as *const u64)) };
+    if !(low..high).contains(&here) {
+        return frames;
+    }
+    let usable = |frame: u64, before: u64| {
+        frame > before && frame.saturating_add(16) <= high && frame.is_multiple_of(8)
+    };
+    // SAFETY: the callers' addresses are aligned and between this function's frame and the end of the running thread's
+    // stack, all of which is in use and so mapped and readable.
+    let read = |address: u64| unsafe { *(address as *const u64) };
+    let mut frame = frame;
+    if !usable(frame, here) {
+        // An `operator new` that keeps something else in the register: its caller's frame has the mark.
+        let words = (1..SEARCHED).map(|word| (here & !7) + 8 * word);
+        let mut frames = words.map(|mark| mark + 8).take_while(|frame| usable(*frame, here));
+        frame = frames.find(|frame| read(frame - 8) == FRAME_MARK).unwrap_or(0);
+    }
+    let mut before = here;
+    while known < FRAMES && usable(frame, before) {
+        let (mark, next, back) = (read(frame - 8), read(frame), read(frame + 8));
         if back < 4096 {
             break;
         }
-        *slot = back;
+        if mark == FRAME_MARK {
+            // Frames so far are of `operator new`; the caller of `new` is the site.
+            frames = [0; FRAMES];
+            known = 0;
+        }
+        frames[known] = back;
+        known += 1;
         before = frame;
         frame = next;
     }
@@ -289,6 +311,24 @@ unsafe extern "C" fn heap_reallocarray(
         }
     }
 }
+
+/// The address of the next `operator new`. A library that the program loaded for itself alone may call `new`: then the
+/// C++ library is not among the libraries that follow this one.
+extern "C" fn look_new(next: &Next) -> usize {
+    if next.address() == 0 {
+        [c"libstdc++.so.6", c"libc++abi.so.1"].iter().for_each(|library| next.look_in(library));
+    }
+    look(next)
+}
+
+marked!(_Znwm => look_new, c"_Znwm");
+marked!(_Znam => look_new, c"_Znam");
+marked!(_ZnwmRKSt9nothrow_t => look_new, c"_ZnwmRKSt9nothrow_t");
+marked!(_ZnamRKSt9nothrow_t => look_new, c"_ZnamRKSt9nothrow_t");
+marked!(_ZnwmSt11align_val_t => look_new, c"_ZnwmSt11align_val_t");
+marked!(_ZnamSt11align_val_t => look_new, c"_ZnamSt11align_val_t");
+marked!(_ZnwmSt11align_val_tRKSt9nothrow_t => look_new, c"_ZnwmSt11align_val_tRKSt9nothrow_t");
+marked!(_ZnamSt11align_val_tRKSt9nothrow_t => look_new, c"_ZnamSt11align_val_tRKSt9nothrow_t");
 
 /// Interposed.
 ///

@@ -64,6 +64,24 @@ impl Next {
         self.found.store(found, Ordering::Relaxed);
         found
     }
+
+    /// Looks the name up in a library that is loaded already, if it is not known.
+    #[cold]
+    pub(crate) fn look_in(&self, library: &CStr) {
+        if self.known().is_some() {
+            return;
+        }
+        // SAFETY: both strings end in zero. The library stays open, since the address is kept.
+        let found = unsafe {
+            let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() {
+                return;
+            }
+            libc::dlsym(handle, self.name.as_ptr()) as usize
+        };
+        // ORDERING: Relaxed; as in `address`.
+        self.found.store(found, Ordering::Relaxed);
+    }
 }
 
 /// The address of the next function, for entry points in assembly.

@@ -13,7 +13,7 @@ mod shared;
 use shared::{Analyser, run};
 use std::path::Path;
 use uvfs_coherence::machine::Parameter;
-use uvfs_coherence::profile::{LockKind, Run};
+use uvfs_coherence::profile::{LockKind, Mode, Run};
 use uvfs_coherence::{Machine, Profile};
 use uvfs_contention::analysis::{LineTable, Row, Verdict, lines, locks};
 use uvfs_contention::run::Plan;
@@ -341,6 +341,33 @@ fn true_and_false_sharing_are_told_apart() {
     let tables = lines(&Ledger::new(&apart));
     assert_eq!(rows(&tables, "flag"), [] as [&Row; 0]);
     assert!(rows(&tables, "requests").iter().all(|row| row.false_share.mean == 0.0));
+}
+
+/// No object of C++ had a name: `operator new` has no frame pointer, so the walk of frames from its `malloc` missed the
+/// function that calls `new`. In the second program the library is none of those that follow the runtime.
+#[test]
+fn an_object_of_cpp_has_the_type_that_its_maker_says() {
+    let Some(analyser) = Analyser::new() else { return };
+    let library = |flags: &[&str]| {
+        let made = analyser.c("made", &[&["-DLIBRARY", "-shared", "-fPIC"], flags].concat());
+        made.to_str().expect("a path of UTF-8").to_owned()
+    };
+    let [linked, alone] = [library(&[]), library(&["-Wl,-soname,libstdc++.so.6"])];
+    let flags: [&[&str]; 2] = [&["-Wl,--no-as-needed", &linked], &["-DALONE"]];
+    for (flags, args) in [(flags[0], &[][..]), (flags[1], &[alone.as_str()])] {
+        let program = analyser.c("made", flags);
+        for mode in [Mode::Simulated, Mode::Recorded] {
+            let plan = analyser.plan(&program, 8, args);
+            let profile = run(&Plan { seeds: 1, mode, ..plan });
+            for (name, maker) in [("session", "open_session"), ("aligned", "open_aligned")] {
+                let made = profile.objects.iter().find(|object| object.name == name);
+                let names =
+                    || profile.objects.iter().map(|object| &object.name).collect::<Vec<_>>();
+                let made = made.unwrap_or_else(|| panic!("{mode:?}: {name}: {:?}", names()));
+                assert_eq!(made.allocated_in, maker, "{mode:?}");
+            }
+        }
+    }
 }
 
 /// The advice for eight counters was right, but its trial parted two of them and said that the program gets slower. The same

@@ -14,6 +14,7 @@
 //! | `system_call(number, arguments)` | a system call that no library sees |
 //! | `with_caller!` and its kin | entry points that pass their own return address, or more, on |
 //! | `started!`, `prepared!`, `passing!` | the program's start, and entry points that leave no frame |
+//! | `marked!`, `FRAME_MARK` | an entry point that calls on from a frame with a mark |
 //! | `interrupted_at(context)` | the instruction that a signal interrupted |
 //! | `refuse_counter`, `counter`, `counter_read`, `answer_counter` | the processor's counter: have reading it fault, and answer the fault |
 //! | `compare_exchange_16` | on 16 bytes |

@@ -478,6 +478,45 @@ macro_rules! passing {
     };
 }
 
+/// See [`marked`]: a word that no program has on its stack by chance.
+pub(crate) const FRAME_MARK: u64 = 0x6f70_6572_e77a_9d15;
+
+/// An exported function that calls the next function of its name from a frame that has [`FRAME_MARK`] below its frame
+/// pointer. A walk of the frames so knows where the program called the function. An exception passes the frame.
+macro_rules! marked {
+    ($name:ident => $look:path, $next:expr) => {
+        const _: () = {
+            static NEXT: $crate::next::Next = $crate::next::Next::new($next);
+            // The name is C++'s.
+            #[allow(non_snake_case)]
+            // SAFETY: the name and the type are E1's. The return address and five pushes make 48, so both calls are
+            // aligned (E2). The three arguments are on the stack during the first call and as they came at the second.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[unsafe(naked)]
+            #[doc(hidden)]
+            unsafe extern "C" fn $name() {
+                std::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "push rbp", ".cfi_def_cfa_offset 16", ".cfi_offset rbp, -16",
+                    "mov rbp, rsp", ".cfi_def_cfa_register rbp",
+                    "movabs rax, {mark}",
+                    "push rax", "push rdi", "push rsi", "push rdx",
+                    "lea rdi, [rip + {next}]",
+                    "call {look}",
+                    "mov rdi, [rbp - 16]", "mov rsi, [rbp - 24]", "mov rdx, [rbp - 32]",
+                    "call rax",
+                    "leave", ".cfi_def_cfa rsp, 8",
+                    "ret",
+                    ".cfi_endproc",
+                    mark = const $crate::switch::FRAME_MARK,
+                    next = sym NEXT,
+                    look = sym $look
+                )
+            }
+        };
+    };
+}
+
 /// The program's start, which the C library's start code calls with seven arguments and which never
 /// returns: aligns the stack to a page, calls `$target`, goes on in what that returned. Where the program's
 /// variables lie in lines then does not depend on where the kernel put the stack.
@@ -522,7 +561,7 @@ macro_rules! with_caller_aside {
 }
 
 pub(crate) use {
-    passing, prepared, started, with_caller, with_caller_aside, with_frame, with_stack,
+    marked, passing, prepared, started, with_caller, with_caller_aside, with_frame, with_stack,
 };
 
 /// See [`last_caller`].

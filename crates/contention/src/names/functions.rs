@@ -300,8 +300,9 @@ impl Rules {
     }
 }
 
-/// A path without generic arguments, and `<T as Trait>::f` as `T::f`.
+/// A path without arguments, those of C++ functions included, and `<T as Trait>::f` as `T::f`.
 pub(super) fn plain(path: &str) -> String {
+    let path = before_arguments(path);
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
     // `<T as Trait>::f`, `<T>::f`: what is in the outer brackets at the start is a path itself.
@@ -336,6 +337,25 @@ pub(super) fn plain(path: &str) -> String {
         out.truncate(out.len() - 2);
     }
     out
+}
+
+/// `Dir::get(std::string const&) const` as `Dir::get`. Rust's paths have no arguments.
+fn before_arguments(path: &str) -> &str {
+    let mut open = 0u32;
+    for (at, c) in path.strip_suffix(" const").unwrap_or(path).char_indices().rev() {
+        match c {
+            ')' => open += 1,
+            '(' if open == 1 => {
+                let before = &path[..at];
+                let whole = before.is_empty() || before.ends_with("operator");
+                return if whole { path } else { before };
+            }
+            '(' => open = open.saturating_sub(1),
+            _ if open == 0 => return path,
+            _ => {}
+        }
+    }
+    path
 }
 
 /// Where the bracket that is open before `text` is closed.
@@ -396,6 +416,11 @@ mod tests {
         check("<alloc::sync::Arc<a::B>>::new", "alloc::sync::Arc::new");
         check("<&mut F as a::G<fn() -> u8>>::call", "a::G::call");
         check("a::f::<u8>", "a::f");
+        check("a::Dir::get(std::pair<int, b::C> const&, void (*)()) const", "a::Dir::get");
+        check("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()");
+        check("operator()", "operator()");
+        check("(", "(");
+        check(")", ")");
         check("<", "");
         check("<<<", "");
         check("a>b", "ab");

@@ -9,8 +9,9 @@
 //! # Why
 //! A Rust allocation comes through a generic function, and debug information keeps its type parameters:
 //! `Box::new::<ArcInner<Super>>` says it all. A C allocation is typed by the variable that it is assigned
-//! to, or by the `sizeof` in its line. The size always has to fit. Weakness: where only the size speaks,
-//! it is a guess, and its name ends in `?`.
+//! to, or by the `sizeof` or the `new` in its line. The size always has to fit. Where only the size speaks, it is a guess
+//! among the types of the allocation's site, and its name ends in `?`. Weakness: frames behind the C library are not
+//! trusted, since it has no frame pointers; what it allocates for the program has no type.
 
 use super::dwarf::Die;
 use super::fields::{TABLE, buckets};
@@ -62,6 +63,7 @@ pub(super) struct Heap<'m, 'd, 'a> {
     size_of: Regex,
     size_of_target: Regex,
     cast: Regex,
+    new: Regex,
     sources: RefCell<HashMap<String, Option<Rc<[String]>>>>,
 }
 
@@ -81,6 +83,9 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
             cast: regex(
                 r"\(\s*(?:struct\s+|union\s+)?([A-Za-z_]\w*)\s*\*\s*\)\s*\w*alloc\w*\s*\(",
             )?,
+            new: regex(
+                r"\bnew\b\s*(?:\([^()]*\)\s*)?(?:const\s+|struct\s+)?(?:\w+::)*([A-Za-z_]\w*)",
+            )?,
             sources: RefCell::default(),
         })
     }
@@ -95,14 +100,30 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
             .collect()
     }
 
-    /// The first function around the allocation that is not an allocator's own, as tables print it.
-    pub(super) fn allocated_in(&self, frames: &[Place]) -> String {
+    /// The first function around the allocation that is not an allocator's own, as tables print it, and its source line.
+    /// A function of the C library stands only where there is no other.
+    pub(super) fn site(&self, frames: &[Place]) -> (String, String) {
         let steps = self.steps(frames);
-        let all = steps.iter().flat_map(|(_, steps)| steps.iter());
-        let mut paths =
-            all.map(|step| step.frame.function.as_str()).filter(|path| !path.is_empty());
-        let found = paths.clone().find(|path| !self.rules.is_allocator(path));
-        found.or_else(|| paths.next()).map(brief).unwrap_or_default()
+        let named = |step: &&Step| !step.frame.function.is_empty();
+        let all = || steps.iter().flat_map(|(_, steps)| steps.iter()).filter(named);
+        let own = steps.iter().filter(|(number, _)| !self.is_of_the_language(*number));
+        let mut own = own.flat_map(|(_, steps)| steps.iter()).filter(named);
+        let found = own.find(|step| !self.passes_on(step));
+        let Some(step) = found.or_else(|| all().next()) else { return <_>::default() };
+        let source = step.frame.source.rsplit('/').next().unwrap_or_default();
+        (brief(&step.frame.function), source.to_owned())
+    }
+
+    /// Whether the function only passes memory on. A program's own `operator new` does, where its frames are known to be
+    /// whole.
+    fn passes_on(&self, step: &Step) -> bool {
+        let path = &step.frame.function;
+        self.rules.is_allocator(path)
+            || step.call.is_some() && plain(path).starts_with("operator new")
+    }
+
+    fn is_of_the_language(&self, number: u32) -> bool {
+        self.modules.get(&number).is_none_or(Module::is_of_the_language)
     }
 
     /// The type of `size` bytes that were asked for by `frames`.
@@ -110,7 +131,8 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
         if size == 0 {
             return None;
         }
-        let steps = self.steps(frames);
+        let end = frames.iter().position(|place| self.is_of_the_language(place.module));
+        let steps = self.steps(&frames[..end.unwrap_or(frames.len())]);
         self.generic(&steps, size)
             .or_else(|| self.written(&steps, size))
             .or_else(|| self.guessed(&steps, size))
@@ -302,7 +324,8 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
                 break;
             }
         }
-        for found in self.size_of.captures_iter(&text).chain(self.cast.captures_iter(&text)) {
+        let says = [&self.size_of, &self.cast, &self.new];
+        for found in says.into_iter().flat_map(|regex| regex.captures_iter(&text)) {
             let name = &found[1];
             let named = module.debug.named(name);
             let near = named.iter().filter(|die| die.unit == call.die.unit);
@@ -359,9 +382,8 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
     /// By size alone, among what the calling function handles, then among its unit's types.
     fn guessed(&self, steps: &[(u32, Rc<[Step]>)], size: u64) -> Option<Typing> {
         let all = steps.iter().flat_map(|(number, steps)| steps.iter().map(move |x| (*number, x)));
-        let mut callers = all.filter(|(_, step)| {
-            step.call.is_some() && !self.rules.is_allocator(&step.frame.function)
-        });
+        let mut callers = all.filter(|(_, step)| !self.rules.is_allocator(&step.frame.function));
+        // Without debug information it has no types, and those of functions around it are not its own.
         let (number, step) = callers.next()?;
         let module = self.modules.get(&number)?;
         let call = step.call.as_ref()?;

@@ -211,7 +211,7 @@ fn objects(
 ) -> Result<(), Error> {
     let heap = Heap::new(modules, rules)?;
     type Question = (Vec<Place>, u64, String);
-    let mut answers: HashMap<Question, (Option<Typing>, String)> = HashMap::new();
+    let mut answers: HashMap<Question, (Option<Typing>, (String, String))> = HashMap::new();
     for (at, object) in profile.objects.iter_mut().enumerate() {
         if object.type_id.is_some() {
             missing.typed += 1;
@@ -229,14 +229,14 @@ fn objects(
             }
         } else if matches!(object.kind, ObjectKind::Heap | ObjectKind::Other) {
             let question = (object.frames.clone(), object.size, object.name.clone());
-            let (typing, function) = answers
+            let (typing, (function, source)) = answers
                 .entry(question)
                 .or_insert_with_key(|(frames, size, name)| {
                     let typing = match name.as_str() {
                         "" => heap.typing(frames, *size),
                         name => heap.named(name, frames, *size),
                     };
-                    (typing, heap.allocated_in(frames))
+                    (typing, heap.site(frames))
                 })
                 .clone();
             if let Some(typing) = typing {
@@ -260,9 +260,12 @@ fn objects(
             object.allocated_in = function;
             if object.name.is_empty() {
                 let kind = if object.kind == ObjectKind::Heap { "heap" } else { "mapped" };
-                object.name = match object.allocated_in.as_str() {
-                    "" => format!("{kind}({})", object.size),
-                    function => format!("{kind}({}) @ {function}", object.size),
+                object.name = match (object.allocated_in.as_str(), source.as_str()) {
+                    ("", _) => format!("{kind}({})", object.size),
+                    (function, "") => format!("{kind}({}) @ {function}", object.size),
+                    (function, source) => {
+                        format!("{kind}({}) @ {function} ({source})", object.size)
+                    }
                 };
             }
         } else if object.name.is_empty() {

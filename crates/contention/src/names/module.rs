@@ -21,6 +21,19 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use uvfs_coherence::profile::Frame;
 
+/// How the files of the C and the C++ library and of their loader begin.
+const LIBRARIES: [&str; 9] = [
+    "libc.so",
+    "libc-2",
+    "ld-linux",
+    "ld-2",
+    "libpthread",
+    "libm.so",
+    "libgcc_s",
+    "libstdc++",
+    "libc++",
+];
+
 /// A function at a place.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
@@ -61,6 +74,13 @@ impl<'d, 'a> Module<'d, 'a> {
             steps: RefCell::default(),
             thread_part: debug.files().main().thread_part(),
         }
+    }
+
+    /// Whether it is the C or the C++ library or their loader. These have types and frames of their own, and mostly no
+    /// frame pointers.
+    pub(super) fn is_of_the_language(&self) -> bool {
+        let file = self.path.rsplit('/').next().unwrap_or(&self.path);
+        LIBRARIES.iter().any(|library| file.starts_with(library))
     }
 
     /// The functions at the call that returns to `offset`, the innermost inlined one first.

@@ -254,7 +254,7 @@ fn c_allocations_have_the_type_that_the_call_says() {
     check("member", "[bucket]", true);
     check("guessed", "odd_one?", false);
     check("flexible", "flexible", false);
-    check("untyped", "heap(77) @ untyped", false);
+    check("untyped", "heap(77) @ untyped (objects.c:156)", false);
     assert_eq!(find(fixture, &profile, "declared").allocated_in, "by_name");
     let of = layout(&profile, find(fixture, &profile, "declared"));
     assert!(of.declared.contains("objects.c:"), "{}", of.declared);
@@ -283,6 +283,41 @@ fn c_allocations_have_the_type_that_the_call_says() {
     name(&mut profile).unwrap();
     let names: Vec<_> = profile.objects.iter().map(|x| (x.name.as_str(), x.array)).collect();
     assert_eq!(names, [("bucket", false), ("[bucket]", true), ("struct nobody", false)]);
+}
+
+/// Locks of a C++ program were called `La_x86_64_regs?.lr_rdx`: the walk of frames had missed the program's own function, and
+/// the type was guessed by its size among those of the C library, whose start code came next.
+#[test]
+fn a_type_is_guessed_only_where_the_allocation_is() {
+    let Some(fixture) = c() else { return };
+    let directory = fixture.path.parent().unwrap();
+    let copy = |name: &str| {
+        let path = directory.join(name);
+        fs::copy(&fixture.path, &path).unwrap();
+        path.display().to_string()
+    };
+    let (_, size, frames) = &fixture.objects.iter().find(|one| one.0 == "guessed").unwrap();
+    let named = |first: &str, second: &str| {
+        let mut profile = empty(Path::new(first));
+        profile.modules.push(Module { id: 1, path: second.to_string(), build_id: None });
+        let inside = text(fixture, "spin_lock").start + 4;
+        let mut one = object(0, ObjectKind::Heap, *size, &[inside]);
+        one.frames.extend(frames.iter().map(|&offset| Place { module: 1, offset }));
+        profile.objects.push(one);
+        name(&mut profile).unwrap();
+        profile.objects[0].name.clone()
+    };
+    let own = fixture.path.to_str().unwrap();
+    // The C library asks, and a function of the program is further out.
+    let found = named(&copy("libc.so.6"), own);
+    assert_eq!(found, format!("heap({size}) @ by_size (objects.c:142)"));
+    // A library without debug information asks.
+    if !objcopy(&["--strip-debug", "objects", "bare"], directory) {
+        uvfs_skip::lacking("no objcopy");
+        return;
+    }
+    let bare = directory.join("bare").display().to_string();
+    assert_eq!(named(&bare, own), format!("heap({size}) @ spin_lock"));
 }
 
 #[test]
@@ -534,7 +569,7 @@ fn ask_all(bytes: Vec<u8>, fixture: &Fixture) {
             modules[&0].types.layout(die);
             modules[&0].types.name(die);
         }
-        heap.allocated_in(&frames);
+        heap.site(&frames);
         heap.named("struct bucket", &frames, *size);
     }
     for (_, offset) in &fixture.variables {

@@ -33,7 +33,8 @@ impl Analyser {
 
     /// Builds `known/NAME.c` as `uvfs contention cc` does.
     pub(crate) fn c(&self, name: &str, flags: &[&str]) -> PathBuf {
-        let program = self.folder.path().join(format!("{name}{}", flags.concat()));
+        let program =
+            self.folder.path().join(format!("{name}{}", flags.concat().replace('/', "-")));
         let mut words: Vec<OsString> = ["-O2", "-g", "-pthread"].map(OsString::from).into();
         words.extend(flags.iter().map(OsString::from));
         words.push(sources().join("known").join(name).with_extension("c").into());
