@@ -147,21 +147,8 @@ Examples:
   uvfs contention what-if \"Super.flags -> own line\" -- ./prog
   uvfs contention what-if \"Super.flags -> own line\" \"Counter -> align 64\" \\
       -- ./prog
-  uvfs contention what-if \"Counter -> align 128\" base.contention -- ./prog";
-
-const ALIGN_HELP: &str = "\
-Short for `what-if \"TYPE -> align N\"`.
-
-Examples:
-  uvfs contention align Counter 64 -- ./prog
-  uvfs contention align Counter 128 cargo run --release";
-
-const REORDER_HELP: &str = "\
-Short for `what-if \"TYPE -> order ...\"`.
-
-Examples:
-  uvfs contention reorder Super lock,count,flags -- ./prog
-  uvfs contention reorder Super lock,count cargo run --release";
+  uvfs contention what-if \"Counter -> align 128\" base.contention -- ./prog
+  uvfs contention what-if \"Super -> order lock, count\" -- cargo run --release";
 
 const ADVISE_HELP: &str = "\
 With the program behind it, each advice that is a change of layout is tried on the profile's machine and with its \
@@ -274,10 +261,6 @@ pub(crate) enum ContentionCommand {
     Gate(GateArguments),
     /// Try a layout in the model
     WhatIf(Box<WhatIfArguments>),
-    /// Try another alignment of a type in the model
-    Align(Box<AlignArguments>),
-    /// Try another order of a type's fields in the model
-    Reorder(Box<ReorderArguments>),
     /// Say what to change, with the evidence
     Advise(Box<AdviseArguments>),
     /// Read hardware samples of perf into a profile
@@ -582,9 +565,10 @@ pub(crate) struct GateArguments {
     pub(crate) form: JsonFlag,
 }
 
-/// What commands that try layouts have in common.
+/// `uvfs contention what-if`.
 #[derive(Debug, Args)]
-pub(crate) struct TrialFlags {
+#[command(after_help = format!("{WHAT_IF_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct WhatIfArguments {
     #[command(flatten)]
     pub(crate) machine: MachineFlags,
     #[command(flatten)]
@@ -594,52 +578,12 @@ pub(crate) struct TrialFlags {
     /// Keep the profile of the changed layout
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-}
-
-/// `uvfs contention what-if`.
-#[derive(Debug, Args)]
-#[command(after_help = format!("{WHAT_IF_HELP}\n\n{EXIT_STATUS}"))]
-pub(crate) struct WhatIfArguments {
-    #[command(flatten)]
-    pub(crate) trial: TrialFlags,
     /// Changes, then a profile of the program as it is if there is one
     #[arg(value_name = "CHANGE", required = true)]
     pub(crate) words: Vec<String>,
     /// The program and its arguments, or a cargo command
     #[arg(value_name = "PROGRAM", required = true, last = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<OsString>,
-}
-
-/// `uvfs contention align`.
-#[derive(Debug, Args)]
-#[command(after_help = format!("{ALIGN_HELP}\n\n{EXIT_STATUS}"))]
-pub(crate) struct AlignArguments {
-    #[command(flatten)]
-    pub(crate) trial: TrialFlags,
-    /// The type
-    #[arg(value_name = "TYPE")]
-    pub(crate) name: String,
-    /// Bytes; a power of two
-    #[arg(value_name = "N")]
-    pub(crate) bytes: u64,
-    #[command(flatten)]
-    pub(crate) program: ProgramArgument,
-}
-
-/// `uvfs contention reorder`.
-#[derive(Debug, Args)]
-#[command(after_help = format!("{REORDER_HELP}\n\n{EXIT_STATUS}"))]
-pub(crate) struct ReorderArguments {
-    #[command(flatten)]
-    pub(crate) trial: TrialFlags,
-    /// The type
-    #[arg(value_name = "TYPE")]
-    pub(crate) name: String,
-    /// Fields that come first, in this order
-    #[arg(value_name = "FIELD,...")]
-    pub(crate) fields: String,
-    #[command(flatten)]
-    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention advise`.
@@ -732,8 +676,8 @@ mod tests {
             "uvfs-contention cargo --cores 8 --json run --release"
         );
         assert_eq!(
-            moved("uvfs-contention --seeds=2 align Counter 64 ./prog"),
-            "uvfs-contention align --seeds=2 Counter 64 ./prog"
+            moved("uvfs-contention --seeds=2 numa ./prog"),
+            "uvfs-contention numa --seeds=2 ./prog"
         );
         same("uvfs-contention cargo --cores 8 run");
         same("uvfs-contention --help");

@@ -81,8 +81,6 @@ fn run(arguments: &ContentionArguments) -> Result<ExitCode, Failure> {
         ContentionCommand::Numa(arguments) => trying::numa(arguments),
         ContentionCommand::Sweep(arguments) => trying::sweep(arguments),
         ContentionCommand::WhatIf(arguments) => trying::what_if(arguments),
-        ContentionCommand::Align(arguments) => trying::align(arguments),
-        ContentionCommand::Reorder(arguments) => trying::reorder(arguments),
         ContentionCommand::Advise(arguments) => trying::advise(arguments),
         ContentionCommand::Machine(arguments) => machine::show(arguments),
         ContentionCommand::Calibrate(arguments) => machine::calibrate(arguments),

@@ -1,12 +1,9 @@
-//! Commands that run a program several times and compare: `numa`, `sweep`, `what-if` and its short forms, `advise`.
+//! Commands that run a program several times and compare: `numa`, `sweep`, `what-if`, `advise`.
 //!
 //! # Boundary
 //! Which runs are made, in which order; what they mean is the library's.
 
-use super::flags::{
-    AdviseArguments, AlignArguments, NumaArguments, ReorderArguments, SweepArguments, TrialFlags,
-    WhatIfArguments,
-};
+use super::flags::{AdviseArguments, NumaArguments, SweepArguments, WhatIfArguments};
 use super::{machine, reading, running};
 use crate::Failure;
 use serde::Serialize;
@@ -270,33 +267,12 @@ pub(super) fn what_if(arguments: &WhatIfArguments) -> Result<ExitCode, Failure> 
         }
         _ => (arguments.words.as_slice(), None),
     };
-    trial(changes, file, &arguments.trial, &arguments.program)
-}
-
-/// `uvfs contention align`.
-pub(super) fn align(arguments: &AlignArguments) -> Result<ExitCode, Failure> {
-    let change = format!("{} -> align {}", arguments.name, arguments.bytes);
-    trial(&[change], None, &arguments.trial, &arguments.program.program)
-}
-
-/// `uvfs contention reorder`.
-pub(super) fn reorder(arguments: &ReorderArguments) -> Result<ExitCode, Failure> {
-    let change = format!("{} -> order {}", arguments.name, arguments.fields);
-    trial(&[change], None, &arguments.trial, &arguments.program.program)
-}
-
-fn trial(
-    changes: &[String],
-    file: Option<&Path>,
-    flags: &TrialFlags,
-    program: &[OsString],
-) -> Result<ExitCode, Failure> {
     let changes = parse(changes)?;
-    reading::check_room("--output", flags.output.as_deref())?;
+    reading::check_room("--output", arguments.output.as_deref())?;
     if let Some(file) = file
-        && (flags.machine.cores.is_some()
-            || flags.machine.nodes.is_some()
-            || flags.machine.file.machine.is_some())
+        && (arguments.machine.cores.is_some()
+            || arguments.machine.nodes.is_some()
+            || arguments.machine.file.machine.is_some())
     {
         let file = file.display();
         return Err(Failure::usage(format!(
@@ -304,11 +280,11 @@ fn trial(
         )));
     }
     let base = file.map(Profile::read).transpose()?;
-    let mut plan = running::program(program)?;
-    running::set_machine(&mut plan, &flags.machine)?;
-    running::set_seeds(&mut plan, &flags.seeds);
+    let mut plan = running::program(&arguments.program)?;
+    running::set_machine(&mut plan, &arguments.machine)?;
+    running::set_seeds(&mut plan, &arguments.seeds);
     let base = base.map_or_else(|| base_of(&plan), Ok)?;
-    try_changes(&plan, &base, &changes, flags.output.as_deref(), flags.form.json)
+    try_changes(&plan, &base, &changes, arguments.output.as_deref(), arguments.form.json)
 }
 
 /// What `--what-if` of `run` and `cargo` does: the program as it is, then with the changes.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 16] = [
     "cargo",
     "cc",
     "c++",
@@ -20,8 +20,6 @@ const COMMANDS: [&str; 18] = [
     "compare",
     "gate",
     "what-if",
-    "align",
-    "reorder",
     "advise",
     "import",
     "record",
@@ -225,7 +223,7 @@ fn command_lines_that_make_no_sense_end_with_two() {
     check_refused(&folder, &["sweep", "--work", "stdout:x", "sh"], 2, &["no group"]);
     check_refused(&folder, &["numa", "--nodes", "1", "sh"], 2, &["nothing to compare"]);
     check_refused(&folder, &["what-if", "Foo", "--", "sh"], 2, &["Foo", "->"]);
-    check_refused(&folder, &["align", "Foo", "3", "sh"], 2, &["align 3"]);
+    check_refused(&folder, &["what-if", "Foo -> align 3", "--", "sh"], 2, &["align 3"]);
     for arguments in
         [&["run"][..], &["run", "--seeds", "0", "sh"], &["report", "a", "--hist", "--locks"]]
     {
