@@ -159,53 +159,29 @@ unsafe extern "C" {
     safe fn __chk_fail() -> !;
 }
 
-/// # Safety
-/// As `__memcpy_chk`: `memcpy` into an object of `room` bytes.
-unsafe extern "C" fn copy_within(
-    to: *mut u8,
-    from: *const u8,
-    bytes: usize,
-    room: usize,
-    pc: u64,
-) -> *mut u8 {
-    if bytes > room {
-        __chk_fail();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { copy(to, from, bytes, pc) }
+/// A function of C that is told how much room its target has: ends the program where that is too little.
+macro_rules! within {
+    ($name:ident => $target:ident($to:ident, $second:ident: $kind:ty $(, $bytes:ident)?), $wanted:expr) => {
+        /// # Safety
+        /// As the function without the room.
+        unsafe extern "C" fn $name(
+            $to: *mut u8, $second: $kind, $($bytes: usize,)? room: usize, pc: u64,
+        ) -> *mut u8 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if $wanted > room {
+                    __chk_fail();
+                }
+                $target($to, $second, $($bytes,)? pc)
+            }
+        }
+    };
 }
 
-/// # Safety
-/// As `__memmove_chk`: `memmove` into an object of `room` bytes.
-unsafe extern "C" fn copy_overlapping_within(
-    to: *mut u8,
-    from: *const u8,
-    bytes: usize,
-    room: usize,
-    pc: u64,
-) -> *mut u8 {
-    if bytes > room {
-        __chk_fail();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { copy_overlapping(to, from, bytes, pc) }
-}
-
-/// # Safety
-/// As `__memset_chk`: `memset` of an object of `room` bytes.
-unsafe extern "C" fn fill_within(
-    to: *mut u8,
-    byte: i32,
-    bytes: usize,
-    room: usize,
-    pc: u64,
-) -> *mut u8 {
-    if bytes > room {
-        __chk_fail();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { fill(to, byte, bytes, pc) }
-}
+within!(copy_within => copy(to, from: *const u8, bytes), bytes);
+within!(copy_overlapping_within => copy_overlapping(to, from: *const u8, bytes), bytes);
+within!(fill_within => fill(to, byte: i32, bytes), bytes);
+within!(copy_string_within => copy_string(to, from: *const u8), libc::strlen(from.cast()) + 1);
 
 /// # Safety
 /// As `memcmp`. The whole of both ranges counts as read, though the function may stop at the first difference.
@@ -248,249 +224,117 @@ unsafe extern "C" fn copy_string(to: *mut u8, from: *const u8, pc: u64) -> *mut 
     unsafe { copy(to, from, libc::strlen(from.cast()) + 1, pc) }
 }
 
-/// # Safety
-/// As `__strcpy_chk`: `strcpy` into an object of `room` bytes.
-unsafe extern "C" fn copy_string_within(
-    to: *mut u8,
-    from: *const u8,
-    room: usize,
-    pc: u64,
-) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { copy_within(to, from, libc::strlen(from.cast()) + 1, room, pc) }
-}
-
+/// The atomic operations on cells of one width, by their exported names.
 macro_rules! atomics {
-    ($word:ty, $cell:ty, $bytes:literal;
-     $load:ident $do_load:ident $store:ident $do_store:ident
-     $val:ident $do_val:ident $strong:ident $weak:ident $do_flag:ident;
-     $($update:ident $do_update:ident $operation:ident $apply:expr),*) => {
-        with_caller!($load => $do_load, "rdx");
-        with_caller!($store => $do_store, "rcx");
-        with_caller!($val => $do_val, "r9");
-        with_caller!($strong => $do_flag, "r9");
-        with_caller!($weak => $do_flag, "r9");
-        /// # Safety
-        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
-        unsafe extern "C" fn $do_load(cell: *const $cell, order: i32, pc: u64) -> $word {
-            let token = begin(cell as u64, pc, ordered(Operation::AtomicLoad, $bytes, order));
-            // SAFETY: the program loads this cell atomically.
-            // ORDERING: SeqCst, the strongest that the caller may have asked for.
-            let found = unsafe { (*cell).load(Ordering::SeqCst) };
-            end(token, u64::from(found), u64::from(found), true);
-            found
-        }
-        /// # Safety
-        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
-        unsafe extern "C" fn $do_store(cell: *const $cell, value: $word, order: i32, pc: u64) {
-            let token = begin(cell as u64, pc, ordered(Operation::AtomicStore, $bytes, order));
-            // SAFETY: the program stores to this cell atomically; the old value is for the locks.
-            // ORDERING: SeqCst, as above.
-            let old = unsafe { (*cell).swap(value, Ordering::SeqCst) };
-            end(token, u64::from(old), u64::from(value), true);
-        }
-        /// # Safety
-        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
-        unsafe extern "C" fn $do_val(
-            cell: *const $cell, expected: $word, value: $word, order: i32, _failure: i32, pc: u64,
-        ) -> $word {
-            let token = begin(cell as u64, pc, ordered(Operation::CompareExchange, $bytes, order));
-            // SAFETY: the program compares and exchanges this cell.
-            // ORDERING: SeqCst, as above.
-            let done = unsafe {
-                (*cell).compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst)
-            };
-            let (Ok(old) | Err(old)) = done;
-            end(token, u64::from(old), u64::from(value), done.is_ok());
-            old
-        }
-        /// # Safety
-        /// As `compare_exchange` of the program on `cell`; `expected` is its own variable, readable and writable.
-        unsafe extern "C" fn $do_flag(
-            cell: *const $cell, expected: *mut $word, value: $word, order: i32, failure: i32, pc: u64,
-        ) -> i32 {
-            // SAFETY: the program gives both; what was found goes back into `expected`.
-            unsafe {
-                let wanted = *expected;
-                let found = $do_val(cell, wanted, value, order, failure, pc);
-                if found == wanted {
-                    1
-                } else {
-                    *expected = found;
-                    0
-                }
-            }
-        }
-        $(
-            with_caller!($update => $do_update, "rcx");
+    ($word:ty, $cell:ty, $bytes:literal, $load:ident $store:ident $val:ident $strong:ident $weak:ident
+     $exchange:ident $add:ident $sub:ident $and:ident $or:ident $xor:ident $nand:ident) => {
+        const _: () = {
+            with_caller!($load => load, "rdx");
+            with_caller!($store => store, "rcx");
+            with_caller!($val => compare, "r9");
+            with_caller!($strong => compare_flag, "r9");
+            with_caller!($weak => compare_flag, "r9");
             /// # Safety
             /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
-            unsafe extern "C" fn $do_update(
-                cell: *const $cell, value: $word, order: i32, pc: u64,
+            unsafe extern "C" fn load(cell: *const $cell, order: i32, pc: u64) -> $word {
+                let token = begin(cell as u64, pc, ordered(Operation::AtomicLoad, $bytes, order));
+                // SAFETY: the program loads this cell atomically.
+                // ORDERING: SeqCst, the strongest that the caller may have asked for.
+                let found = unsafe { (*cell).load(Ordering::SeqCst) };
+                end(token, u64::from(found), u64::from(found), true);
+                found
+            }
+            /// # Safety
+            /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
+            unsafe extern "C" fn store(cell: *const $cell, value: $word, order: i32, pc: u64) {
+                let token = begin(cell as u64, pc, ordered(Operation::AtomicStore, $bytes, order));
+                // SAFETY: the program stores to this cell atomically; the old value is for the locks.
+                // ORDERING: SeqCst, the strongest that the caller may have asked for.
+                let old = unsafe { (*cell).swap(value, Ordering::SeqCst) };
+                end(token, u64::from(old), u64::from(value), true);
+            }
+            /// # Safety
+            /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
+            unsafe extern "C" fn compare(
+                cell: *const $cell, expected: $word, value: $word, order: i32, _failure: i32, pc: u64,
             ) -> $word {
-                let token = begin(cell as u64, pc, ordered(Operation::$operation, $bytes, order));
-                let apply: fn(&$cell, $word) -> ($word, $word) = $apply;
-                // SAFETY: the program updates this cell atomically.
-                let (old, new) = apply(unsafe { &*cell }, value);
-                end(token, u64::from(old), u64::from(new), true);
+                let kind = ordered(Operation::CompareExchange, $bytes, order);
+                let token = begin(cell as u64, pc, kind);
+                // SAFETY: the program compares and exchanges this cell.
+                // ORDERING: SeqCst, the strongest that the caller may have asked for.
+                let done = unsafe {
+                    (*cell).compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst)
+                };
+                let (Ok(old) | Err(old)) = done;
+                end(token, u64::from(old), u64::from(value), done.is_ok());
                 old
             }
-        )*
+            /// # Safety
+            /// As `compare_exchange` of the program on `cell`; `expected` is its own variable, readable and writable.
+            unsafe extern "C" fn compare_flag(
+                cell: *const $cell, expected: *mut $word, value: $word, order: i32, failure: i32, pc: u64,
+            ) -> i32 {
+                // SAFETY: the program gives both; the word that was found is stored to `expected`.
+                unsafe {
+                    let wanted = *expected;
+                    let found = compare(cell, wanted, value, order, failure, pc);
+                    if found == wanted {
+                        1
+                    } else {
+                        *expected = found;
+                        0
+                    }
+                }
+            }
+            atomics!(@ $word, $cell, $bytes, $exchange, exchange, Exchange, swap, |_, value| value);
+            atomics!(@ $word, $cell, $bytes, $add, add, FetchAdd, fetch_add, <$word>::wrapping_add);
+            atomics!(@ $word, $cell, $bytes, $sub, sub, FetchAdd, fetch_sub, <$word>::wrapping_sub);
+            atomics!(@ $word, $cell, $bytes, $and, and, FetchBits, fetch_and, |old, value| old & value);
+            atomics!(@ $word, $cell, $bytes, $or, or, FetchBits, fetch_or, |old, value| old | value);
+            atomics!(@ $word, $cell, $bytes, $xor, xor, FetchBits, fetch_xor, |old, value| old ^ value);
+            atomics!(
+                @ $word, $cell, $bytes, $nand, nand, FetchBits, fetch_nand, |old, value| !(old & value)
+            );
+        };
+    };
+    (@ $word:ty, $cell:ty, $bytes:literal, $name:ident, $target:ident, $operation:ident, $method:ident, $new:expr) => {
+        with_caller!($name => $target, "rcx");
+        /// # Safety
+        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
+        unsafe extern "C" fn $target(
+            cell: *const $cell, value: $word, order: i32, pc: u64,
+        ) -> $word {
+            let token = begin(cell as u64, pc, ordered(Operation::$operation, $bytes, order));
+            // SAFETY: the program updates this cell atomically.
+            // ORDERING: SeqCst, the strongest that the caller may have asked for.
+            let old = unsafe { (*cell).$method(value, Ordering::SeqCst) };
+            let new: fn($word, $word) -> $word = $new;
+            end(token, u64::from(old), u64::from(new(old, value)), true);
+            old
+        }
     };
 }
 
-atomics!(u8, AtomicU8, 1;
-__tsan_atomic8_load load_8 __tsan_atomic8_store store_8
-__tsan_atomic8_compare_exchange_val compare_8 __tsan_atomic8_compare_exchange_strong __tsan_atomic8_compare_exchange_weak compare_flag_8;
-__tsan_atomic8_exchange exchange_8 Exchange |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.swap(value, Ordering::SeqCst);
-    (old, value)
-},
-__tsan_atomic8_fetch_add fetch_add_8 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_add(value, Ordering::SeqCst);
-    (old, old.wrapping_add(value))
-},
-__tsan_atomic8_fetch_sub fetch_sub_8 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_sub(value, Ordering::SeqCst);
-    (old, old.wrapping_sub(value))
-},
-__tsan_atomic8_fetch_and fetch_and_8 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_and(value, Ordering::SeqCst);
-    (old, old & value)
-},
-__tsan_atomic8_fetch_or fetch_or_8 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_or(value, Ordering::SeqCst);
-    (old, old | value)
-},
-__tsan_atomic8_fetch_xor fetch_xor_8 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_xor(value, Ordering::SeqCst);
-    (old, old ^ value)
-},
-__tsan_atomic8_fetch_nand fetch_nand_8 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_nand(value, Ordering::SeqCst);
-    (old, !(old & value))
-});
-atomics!(u16, AtomicU16, 2;
-__tsan_atomic16_load load_16 __tsan_atomic16_store store_16
-__tsan_atomic16_compare_exchange_val compare_16 __tsan_atomic16_compare_exchange_strong __tsan_atomic16_compare_exchange_weak compare_flag_16;
-__tsan_atomic16_exchange exchange_16 Exchange |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.swap(value, Ordering::SeqCst);
-    (old, value)
-},
-__tsan_atomic16_fetch_add fetch_add_16 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_add(value, Ordering::SeqCst);
-    (old, old.wrapping_add(value))
-},
-__tsan_atomic16_fetch_sub fetch_sub_16 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_sub(value, Ordering::SeqCst);
-    (old, old.wrapping_sub(value))
-},
-__tsan_atomic16_fetch_and fetch_and_16 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_and(value, Ordering::SeqCst);
-    (old, old & value)
-},
-__tsan_atomic16_fetch_or fetch_or_16 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_or(value, Ordering::SeqCst);
-    (old, old | value)
-},
-__tsan_atomic16_fetch_xor fetch_xor_16 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_xor(value, Ordering::SeqCst);
-    (old, old ^ value)
-},
-__tsan_atomic16_fetch_nand fetch_nand_16 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_nand(value, Ordering::SeqCst);
-    (old, !(old & value))
-});
-atomics!(u32, AtomicU32, 4;
-__tsan_atomic32_load load_32 __tsan_atomic32_store store_32
-__tsan_atomic32_compare_exchange_val compare_32 __tsan_atomic32_compare_exchange_strong __tsan_atomic32_compare_exchange_weak compare_flag_32;
-__tsan_atomic32_exchange exchange_32 Exchange |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.swap(value, Ordering::SeqCst);
-    (old, value)
-},
-__tsan_atomic32_fetch_add fetch_add_32 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_add(value, Ordering::SeqCst);
-    (old, old.wrapping_add(value))
-},
-__tsan_atomic32_fetch_sub fetch_sub_32 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_sub(value, Ordering::SeqCst);
-    (old, old.wrapping_sub(value))
-},
-__tsan_atomic32_fetch_and fetch_and_32 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_and(value, Ordering::SeqCst);
-    (old, old & value)
-},
-__tsan_atomic32_fetch_or fetch_or_32 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_or(value, Ordering::SeqCst);
-    (old, old | value)
-},
-__tsan_atomic32_fetch_xor fetch_xor_32 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_xor(value, Ordering::SeqCst);
-    (old, old ^ value)
-},
-__tsan_atomic32_fetch_nand fetch_nand_32 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_nand(value, Ordering::SeqCst);
-    (old, !(old & value))
-});
-atomics!(u64, AtomicU64, 8;
-__tsan_atomic64_load load_64 __tsan_atomic64_store store_64
-__tsan_atomic64_compare_exchange_val compare_64 __tsan_atomic64_compare_exchange_strong __tsan_atomic64_compare_exchange_weak compare_flag_64;
-__tsan_atomic64_exchange exchange_64 Exchange |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.swap(value, Ordering::SeqCst);
-    (old, value)
-},
-__tsan_atomic64_fetch_add fetch_add_64 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_add(value, Ordering::SeqCst);
-    (old, old.wrapping_add(value))
-},
-__tsan_atomic64_fetch_sub fetch_sub_64 FetchAdd |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_sub(value, Ordering::SeqCst);
-    (old, old.wrapping_sub(value))
-},
-__tsan_atomic64_fetch_and fetch_and_64 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_and(value, Ordering::SeqCst);
-    (old, old & value)
-},
-__tsan_atomic64_fetch_or fetch_or_64 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_or(value, Ordering::SeqCst);
-    (old, old | value)
-},
-__tsan_atomic64_fetch_xor fetch_xor_64 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_xor(value, Ordering::SeqCst);
-    (old, old ^ value)
-},
-__tsan_atomic64_fetch_nand fetch_nand_64 FetchBits |cell, value| {
-    // ORDERING: SeqCst, the strongest that the caller may have asked for.
-    let old = cell.fetch_nand(value, Ordering::SeqCst);
-    (old, !(old & value))
-});
+atomics!(u8, AtomicU8, 1,
+__tsan_atomic8_load __tsan_atomic8_store __tsan_atomic8_compare_exchange_val
+__tsan_atomic8_compare_exchange_strong __tsan_atomic8_compare_exchange_weak __tsan_atomic8_exchange
+__tsan_atomic8_fetch_add __tsan_atomic8_fetch_sub __tsan_atomic8_fetch_and
+__tsan_atomic8_fetch_or __tsan_atomic8_fetch_xor __tsan_atomic8_fetch_nand);
+atomics!(u16, AtomicU16, 2,
+__tsan_atomic16_load __tsan_atomic16_store __tsan_atomic16_compare_exchange_val
+__tsan_atomic16_compare_exchange_strong __tsan_atomic16_compare_exchange_weak __tsan_atomic16_exchange
+__tsan_atomic16_fetch_add __tsan_atomic16_fetch_sub __tsan_atomic16_fetch_and
+__tsan_atomic16_fetch_or __tsan_atomic16_fetch_xor __tsan_atomic16_fetch_nand);
+atomics!(u32, AtomicU32, 4,
+__tsan_atomic32_load __tsan_atomic32_store __tsan_atomic32_compare_exchange_val
+__tsan_atomic32_compare_exchange_strong __tsan_atomic32_compare_exchange_weak __tsan_atomic32_exchange
+__tsan_atomic32_fetch_add __tsan_atomic32_fetch_sub __tsan_atomic32_fetch_and
+__tsan_atomic32_fetch_or __tsan_atomic32_fetch_xor __tsan_atomic32_fetch_nand);
+atomics!(u64, AtomicU64, 8,
+__tsan_atomic64_load __tsan_atomic64_store __tsan_atomic64_compare_exchange_val
+__tsan_atomic64_compare_exchange_strong __tsan_atomic64_compare_exchange_weak __tsan_atomic64_exchange
+__tsan_atomic64_fetch_add __tsan_atomic64_fetch_sub __tsan_atomic64_fetch_and
+__tsan_atomic64_fetch_or __tsan_atomic64_fetch_xor __tsan_atomic64_fetch_nand);
 
 /// An atomic update of 16 bytes; the value for the locks is the lower half.
 ///
