@@ -349,12 +349,13 @@ mod tests {
         let other = rest.replace("LOAD", "N/A");
         let unclear = rest.replace("L1 hit|SNP", "Quux hit|SNP");
         let text = format!("a 1 ev: {rest}\na 1 ev: {other}\na 1 ev: {unclear}\nnonsense\n");
-        let found = importer::perf_script(&text).unwrap();
+        let found = importer::read(text.as_bytes(), "text", 64).unwrap();
         let said = notes(&found).join("\n");
         for words in ["is line 4: nonsense", "`Quux hit` (1)", "1 samples are no access"] {
             assert!(said.contains(words), "{said}");
         }
-        assert!(notes(&importer::perf_script(&format!("a 1 ev: {rest}")).unwrap()).is_empty());
+        let text = format!("a 1 ev: {rest}");
+        assert!(notes(&importer::read(text.as_bytes(), "text", 64).unwrap()).is_empty());
     }
 
     #[test]

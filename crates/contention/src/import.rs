@@ -73,14 +73,6 @@ const LEVELS: usize = 8;
 /// Cycles a bucket of the histogram.
 const WIDTH: u64 = 16;
 
-/// Reads a text; see [`read`].
-///
-/// # Errors
-/// As [`read`].
-pub fn perf_script(text: &str) -> Result<Imported, Error> {
-    read(text.as_bytes(), "text", 64)
-}
-
 /// Reads samples line by line from `input`, called `name` in errors, with lines of `line_bytes`.
 ///
 /// # Errors
@@ -477,6 +469,10 @@ fn mark(cores: &mut Vec<u64>, core: Option<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn perf_script(text: &str) -> Result<Imported, Error> {
+        read(text.as_bytes(), "text", 64)
+    }
     use proptest::prelude::*;
 
     const TEXT: &str = "\
