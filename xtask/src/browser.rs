@@ -1,12 +1,12 @@
-//! The browser that the page of `uvfs web` is tested in, for the gate.
+//! The browser that tests the page of `uvfs web`, for the gate.
 //!
 //! # Boundary
-//! Installs Debian's package where there is none, beside what else runs. What a browser does is `uvfs_browser`'s; a test that finds
-//! none says so itself.
+//! Installs Debian's package if there is none, in parallel to other steps. `uvfs_browser` drives the browser; a test
+//! without one reports that itself.
 //!
 //! # Why
-//! It is 70 s of downloading, and wanted last: so it comes while the checks compile. A gate without it is no failure, as without
-//! any other package: the network may be to blame.
+//! It is 70 s of downloading, and needed last: so it runs while the checks compile. A gate without it is no failure,
+//! like without any other package: the cause may be the network.
 
 use crate::skips;
 use crate::timing::Running;

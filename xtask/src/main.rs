@@ -2,12 +2,12 @@
 //! `cargo xtask VERB`: the chores of this repository that need more than one command.
 //!
 //! # Boundary
-//! Owns what is true of the *repository*: layout, notes, links, the printed lock order, and how the
-//! suites are run against a mount. Tests of behaviour live beside the code and in `tests/`.
+//! Owns facts about the *repository*: layout, notes, links, the printed lock order, and the way to run the suites
+//! against a mount. Tests of behaviour are beside the code and in `tests/`.
 //!
 //! # Why
-//! Rust and not shell, so that the checks have tests of their own and the conformance run can
-//! promise to unmount whatever happens. `just` gives the same verbs shorter names.
+//! Rust and not shell, so that the checks have tests of their own and the conformance run always unmounts. `just` has
+//! shorter names for the same verbs.
 
 mod browser;
 mod conformance;

@@ -1,18 +1,18 @@
 //! The workspace's tests, with several of their programs side by side.
 //!
 //! # Boundary
-//! Has cargo build the test programs, runs each as `cargo test` would (same directory, same variables), and says what it
-//! printed when it has ended, so that the log reads as `cargo test`'s does. Tests of the documentation are one program
-//! more, run by cargo. What a program tests is its own business.
+//! Has cargo build the test programs, runs each like `cargo test` (same directory, same variables), and prints its
+//! output when it has ended, so that the log looks like `cargo test`'s. Tests of the documentation are one program
+//! more, run by cargo. Knows nothing of a program's tests.
 //!
 //! # Concurrency
-//! One thread for each place takes programs from a list; the thread that called prints. A program's output is its own until
-//! it has ended.
+//! One thread for each place takes programs from a list; the calling thread prints. The output of a running program is
+//! not mixed with others.
 //!
 //! # Why
-//! `cargo test` runs one program at a time, and a program that waits (for a mount, for a timeout that is tested) leaves
-//! processors idle: two programs took a third less time than one after the other. A program that fails no longer hides those
-//! behind it. Weakness: tests that ask for the machine's speed see each other's load, so none should.
+//! `cargo test` runs one program at a time, and a program that waits (for a mount, for a tested timeout) leaves
+//! processors idle: two programs took a third less time than one after the other. A failing program no longer hides
+//! later ones. Weakness: tests that depend on the machine's speed would see each other's load, so none should.
 
 use crate::steps::{self, cargo};
 use crate::timing::{Running, TestTimes};
@@ -28,7 +28,7 @@ use std::{fs, thread};
 /// Test programs of many seconds, which begin first: one that began last would run on alone.
 const LONGEST: &[&str] =
     &["known", "ends", "command", "churn", "clean_storm", "clean_threads", "linearizability"];
-/// After how long it is said what still runs.
+/// The time after which running programs are listed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A test program that cargo has built.
@@ -36,14 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Program {
     /// As cargo names targets: `walk`, `uvfs_vfs`.
     target: String,
-    /// As cargo says it: `tests/walk.rs`, `unittests src/lib.rs`.
+    /// In cargo's form: `tests/walk.rs`, `unittests src/lib.rs`.
     source: String,
     file: PathBuf,
     package: PathBuf,
 }
 
 impl Program {
-    /// The program that one of cargo's messages tells of.
+    /// The program in one of cargo's messages.
     fn of_message(message: &Value) -> Option<Self> {
         let built = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
         let file = message["executable"].as_str().filter(|_| built)?;
@@ -78,7 +78,7 @@ pub(crate) fn built() -> Result<Vec<Job>, String> {
     let mut build = cargo();
     build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     let running = Running::start(steps::words(&build));
-    // Messages alone: what else cargo says goes where it always goes, and tears none of them.
+    // Messages alone: cargo's other output goes to its usual place, and splits none of them.
     let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     running.end();
     let said = output.as_ref().map(|output| output.stdout.clone()).unwrap_or_default();
@@ -87,7 +87,7 @@ pub(crate) fn built() -> Result<Vec<Job>, String> {
     Ok(in_order(programs))
 }
 
-/// The test programs that cargo's messages tell of.
+/// The test programs in cargo's messages.
 fn programs_of(messages: &str) -> Result<Vec<Program>, String> {
     let mut programs = Vec::new();
     for line in messages.lines() {
@@ -118,7 +118,7 @@ fn in_order(mut programs: Vec<Program>) -> Vec<Job> {
     jobs
 }
 
-/// The suites on what the tests have built; a build of their own would resolve to other features and begin anew.
+/// The suites on the tests' build; a build of their own would resolve to other features and start again.
 pub(crate) fn suites() -> Result<Job, String> {
     let this = std::env::current_exe().map_err(|error| format!("xtask's own path: {error}"))?;
     let mut suites = Command::new(this);
@@ -132,7 +132,7 @@ pub(crate) fn suites() -> Result<Job, String> {
 pub(crate) struct Job {
     title: String,
     command: Command,
-    /// Whether what it says closes the log.
+    /// Whether its output closes the log.
     last: bool,
 }
 
@@ -143,7 +143,7 @@ impl Job {
     }
 }
 
-/// What a job said, line by line with the time since its start, and how it ended.
+/// The output of a job, line by line with the time since its start, and its result.
 #[derive(Debug)]
 struct Ended {
     title: String,
@@ -172,7 +172,7 @@ impl Ended {
 /// document has.
 pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     let edges = locks::directory();
-    // What runs before left there was of other code.
+    // Edges of earlier runs there were of other code.
     let _ = fs::remove_dir_all(&edges);
     fs::create_dir_all(&edges).map_err(|error| format!("{}: {error}", edges.display()))?;
     let at_once = cores();
@@ -248,10 +248,10 @@ fn side_by_side(jobs: Vec<Job>, at_once: usize, mut end: impl FnMut(Ended)) {
     }
 }
 
-/// How long what was said last may take to come when the command has ended.
+/// How long the last output may take to arrive after the command has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Runs `command`; `look` is given each line of what it says and when it came.
+/// Runs `command`; `look` gets each line of its output with its time.
 pub(crate) fn heard(
     command: &mut Command,
     mut look: impl FnMut(&[u8], Duration),
@@ -263,7 +263,7 @@ pub(crate) fn heard(
     let mut child = command.spawn()?;
     // Our own ends of the pipe, or it would never be at its end.
     command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    // A thread of its own reads: a process that a test left behind holds the pipe open for ever.
+    // A separate thread reads: a process that a test left behind holds the pipe open for ever.
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {

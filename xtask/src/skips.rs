@@ -1,13 +1,13 @@
-//! What the gate did not run, judged by the list of what it may leave out.
+//! The parts that the gate skipped, compared with the list of allowed ones.
 //!
 //! # Boundary
-//! Keeps the lines that steps, tests and suites say. `.ci/expected-skips` has the allowed ones, each below its reason. A
-//! step or a test finds out itself what it lacks.
+//! Keeps the skip lines of steps, tests and suites. `.ci/expected-skips` has the allowed ones, each below its reason. A
+//! step or a test itself finds its missing requirement.
 //!
 //! # Why
-//! Seventy places could skip a test on any machine, and the gate stayed green. Now a skip that is not in the list fails the
-//! gate where the tests can run (root and `/dev/fuse`). Weakness: an entry that never matches any more stays in the list;
-//! the gate only says so.
+//! Seventy places could skip a test on any machine, and the gate stayed green. Now a skip that is not in the list fails
+//! the gate where the tests can run (root and `/dev/fuse`). Weakness: an entry that never matches any more stays in the
+//! list; the gate only reports it.
 
 use crate::tree;
 use std::sync::PoisonError;
@@ -72,7 +72,7 @@ fn matches(entry: &str, line: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The gate was green without a compiler, since every test that wanted one said that it lacked it.
+    /// Bug: the gate was green without a compiler, since every test that needs one reported that it was missing.
     #[test]
     fn a_skip_that_is_not_listed_fails() {
         let list = "# no root\na::b: root\nc: no * here\n";

@@ -1,12 +1,12 @@
 //! The verbs that are lists of commands: check, tidy, model, test, outside, ci.
 //!
 //! # Boundary
-//! Runs cargo and reports the first step that failed. What the steps demand is written elsewhere:
-//! lints in Cargo.toml and clippy.toml, our own rules in [`crate::tidy`].
+//! Runs cargo and reports the first step that failed. The rules are elsewhere: lints in Cargo.toml and clippy.toml, our
+//! own rules in [`crate::tidy`].
 //!
 //! # Why
-//! One list in one place, so that the gate and a developer run the same words. Weakness: the checks
-//! run one after another and stop at the first failure, so a run shows one kind of fault at a time.
+//! One list in one place, so that the gate and a developer run the same words. Weakness: the checks run one after
+//! another and stop at the first failure, so a run shows one kind of fault at a time.
 
 use crate::programs::heard;
 use crate::timing::{self, Running};
@@ -21,7 +21,7 @@ use std::{io, thread};
 
 /// The packages that the workspace leaves out: one needs nightly, the other many crates of rivals.
 const OUTSIDE: [&str; 2] = ["bench-compare/Cargo.toml", "fuzz/Cargo.toml"];
-/// Set for everything that the gate runs, where nothing stands in the way of a test.
+/// Set for all steps of the gate, if every test can run here.
 static MUST_RUN: OnceLock<()> = OnceLock::new();
 
 /// Formatting, lints, documentation, the lock document, tidy, licences, the oldest compiler.
@@ -31,7 +31,7 @@ pub(crate) fn check() -> Result<(), String> {
         step(cargo().args(["fmt", "--manifest-path", manifest, "--check"]))?;
     }
     step(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // The mount tool as it is without what can be left out.
+    // The mount tool without its optional features.
     let lean = ["clippy", "-p", "uvfs", "--all-targets", "--no-default-features"];
     step(cargo().args(lean).args(["--", "-D", "warnings"]))?;
     let mut documentation = cargo();
@@ -43,7 +43,7 @@ pub(crate) fn check() -> Result<(), String> {
     tidy()?;
     supply::check()?;
     packages()?;
-    // Only what is here already: a gate that downloads is as good as the network.
+    // Only local packages: a gate that downloads is as good as the network.
     match supply::metadata(OUTSIDE[0]) {
         Some(_) => lint_outside(OUTSIDE[0])?,
         None => {
@@ -79,8 +79,8 @@ fn packages() -> Result<(), String> {
     step(&mut package)
 }
 
-/// The workspace for aarch64, where rustup has its library and the machine a compiler of C for it (TLS has parts in C); the
-/// analyser's runtime says there that it is not.
+/// The workspace for aarch64, if rustup has its library and the machine a C compiler for it (TLS has parts in C); the
+/// analyser's runtime reports there that it is unsupported.
 fn other_processor() -> Result<(), String> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     let installed = Command::new("rustup").args(["target", "list", "--installed"]).output();
@@ -99,7 +99,7 @@ fn other_processor() -> Result<(), String> {
     step(cargo().args(["check", "--workspace", "--all-targets", "--target", TARGET]))
 }
 
-/// Compiles and lints what is not in the workspace, so that it is found broken before somebody needs it.
+/// Compiles and lints the packages outside the workspace, so that a fault is found before they are needed.
 pub(crate) fn outside() -> Result<(), String> {
     OUTSIDE.into_iter().try_for_each(lint_outside)
 }
@@ -127,7 +127,7 @@ fn oldest_compiler() -> Result<(), String> {
         skips::step(format_args!("Rust {version}, the oldest that is promised, is not installed"));
         return Ok(());
     }
-    // The cargo that runs us stands for its own compiler, so this is rustup's.
+    // The cargo that runs us uses its own compiler, so this is rustup's.
     let mut check = Command::new("cargo");
     check.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC").current_dir(tree::root());
     check.env("RUSTUP_TOOLCHAIN", version).env("CARGO_TARGET_DIR", target().join("oldest"));
@@ -160,7 +160,7 @@ fn models() -> Command {
     models
 }
 
-/// What the gate asks. The tests and the suites come last, so that their counts close the log.
+/// The steps of the gate. The tests and the suites come last, so that their counts close the log.
 pub(crate) fn ci() -> Result<(), String> {
     let gate = Running::start("the gate");
     match conformance::impossible() {
@@ -223,14 +223,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Tells `command` that what cannot run is a failure, if everything can.
+/// Makes a test that cannot run a failure of `command`, if all can.
 pub(crate) fn must_run(command: &mut Command) {
     if MUST_RUN.get().is_some() {
         command.env("UVFS_MUST_RUN", "1");
     }
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's folder for built files.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => tree::root().join(directory),
@@ -238,7 +238,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Says the command, runs it, says what it took, and turns its failure into a message.
+/// Prints the command, runs it, prints its time, and turns its failure into a message.
 pub(crate) fn step(command: &mut Command) -> Result<(), String> {
     let words = words(command);
     let running = Running::start(&words);
@@ -247,7 +247,7 @@ pub(crate) fn step(command: &mut Command) -> Result<(), String> {
     judged(&words, status)
 }
 
-/// The command as somebody would type it.
+/// The command as a user would type it.
 pub(crate) fn words(command: &Command) -> String {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();

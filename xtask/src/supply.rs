@@ -1,12 +1,12 @@
-//! What the dependencies may be, checked without the network: licences, sources, `*` requirements.
+//! Rules for the dependencies, checked without the network: licences, sources, `*` requirements.
 //!
 //! # Boundary
-//! Reads `deny.toml` (the list of licences) and what cargo has resolved and downloaded. Asks no registry. Known
+//! Reads `deny.toml` (the list of licences) and cargo's resolved and downloaded packages. Asks no registry. Known
 //! vulnerabilities come from a database that changes daily: `cargo deny check advisories`, where that is installed.
 //!
 //! # Why
-//! cargo-deny is the tool for this and runs too where it is installed; but the gate's machines lack it, so
-//! nobody read its file. Weakness: an expression of licences is evaluated here by forty lines of our own.
+//! cargo-deny is the tool for this and runs, too, where it is installed; but the gate's machines lack it, so nothing
+//! read its file. Weakness: an expression of licences is evaluated here by forty lines of our own.
 
 use crate::steps::{cargo, step};
 use crate::{skips, tree};
@@ -42,7 +42,7 @@ pub(crate) fn check() -> Result<(), String> {
     step(cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]))
 }
 
-/// What cargo knows of the package at `manifest`; `None` where it would have to download something.
+/// Cargo's data about the package at `manifest`; `None` if it would have to download.
 pub(crate) fn metadata(manifest: &str) -> Option<Value> {
     let mut command = cargo();
     command.args(["metadata", "--offline", "--locked", "--format-version", "1"]);
@@ -85,7 +85,7 @@ impl Found {
             if !source.is_null() && source != REGISTRY {
                 found.faults.push(format!("{name} {version}: comes from {source}"));
             }
-            // What we ask for ourselves; crates of others are theirs.
+            // Our own requirements; those of other crates are not our choice.
             let ours = package["dependencies"].as_array().filter(|_| source.is_null());
             for wanted in ours.into_iter().flatten() {
                 if wanted["req"] == "*" && wanted["path"].is_null() {
@@ -99,7 +99,7 @@ impl Found {
     }
 }
 
-/// Whether the SPDX expression can be met with licences of `allowed`; `/` is the old word for `OR`.
+/// Whether licences of `allowed` satisfy the SPDX expression; `/` is the old word for `OR`.
 fn permitted(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
