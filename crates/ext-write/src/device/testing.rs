@@ -4,21 +4,21 @@
 //! # Why
 //! A medium may bring writes that were not flushed in any order, in part, or never. Writes and flushes take time, and threads
 //! overlap: a flush that returned covers the writes that had returned before it began. The states that a crash can leave are
-//! therefore: what such a flush covers, and any subset of the pieces of all other writes that had begun. A piece is a page, or
-//! what [`Record::with_pieces`] says: 512 bytes is the most that media promise to write as one, but a superblock of two
-//! such pieces with one checksum over both is not safe on them whoever writes it. Weakness: a medium that breaks the piece it
-//! is writing is not imitated.
+//! therefore: what such a flush covers, and any subset of the sectors of all other writes that had begun. A superblock of two
+//! sectors with one checksum over both is not safe on such a medium, also as the kernel writes it: [`Record::with_whole`] names bytes
+//! that are not torn. Weakness: a medium that breaks the sector it is writing is not imitated.
 
 use super::{WritableMemory, WriteDevice};
 use crate::lock_order::EXT_RECORD;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::Device;
 
-/// What reaches the medium as one, unless it is said otherwise.
-const PAGE: u64 = 4096;
+/// What reaches the medium as one.
+const SECTOR: u64 = 512;
 
 /// What happened at one moment. What ends names the moment at which it began.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl fmt::Debug for Recorder {
 pub struct Record {
     before: Vec<u8>,
     events: Vec<Event>,
-    piece: u64,
+    whole: Range<u64>,
 }
 
 impl Recorder {
@@ -79,7 +79,7 @@ impl Recorder {
 
     /// Everything so far.
     pub fn record(&self) -> Record {
-        Record { before: self.before.clone(), events: self.events.lock().clone(), piece: PAGE }
+        Record { before: self.before.clone(), events: self.events.lock().clone(), whole: 0..0 }
     }
 }
 
@@ -129,10 +129,21 @@ impl Record {
         self.events.len()
     }
 
-    /// The same on a medium that writes so many bytes as one.
+    /// The same on a medium that tears no write of these bytes.
     #[must_use]
-    pub fn with_pieces(self, piece: u64) -> Self {
-        Self { piece, ..self }
+    pub fn with_whole(self, whole: Range<u64>) -> Self {
+        Self { whole, ..self }
+    }
+
+    /// How many writes began that change some of these bytes of the device.
+    pub fn writes_to(&self, range: Range<u64>) -> usize {
+        let changes = |event: &&Event| match event {
+            Event::WriteBegins { offset, bytes } => {
+                *offset < range.end && range.start < offset + bytes.len() as u64
+            }
+            _ => false,
+        };
+        self.events.iter().filter(changes).count()
     }
 
     /// The moments right behind each flush.
@@ -168,7 +179,7 @@ impl Record {
     }
 
     /// The image if, of what was written until `moment` and not flushed by then, a random part is there that `seed` chooses:
-    /// each piece by itself, or whole writes, or nothing behind some point.
+    /// each sector by itself, or whole writes, or nothing behind some point.
     pub fn torn(&self, moment: usize, seed: u64, flushes: Flushes) -> Vec<u8> {
         let stable = match flushes {
             Flushes::Kept => self.stable(moment),
@@ -187,7 +198,11 @@ impl Record {
             let all = random.next() % 256 < kept_in_256;
             let (mut offset, mut rest) = (*offset, bytes.as_slice());
             while !rest.is_empty() {
-                let length = (self.piece - offset % self.piece).min(rest.len() as u64) as usize;
+                let end = match self.whole.contains(&offset) {
+                    true => self.whole.end,
+                    false => (offset + 1).next_multiple_of(SECTOR),
+                };
+                let length = (end - offset).min(rest.len() as u64) as usize;
                 if if whole { all } else { random.next() % 256 < kept_in_256 } {
                     put(&mut image, offset, &rest[..length]);
                 }
@@ -340,7 +355,7 @@ mod tests {
         write(&device, 0, 3, PIECE);
         let last = device.moment();
         write(&device, 7 * PIECE as u64, 9, PIECE);
-        let record = device.record().with_pieces(512);
+        let record = device.record();
         assert_eq!((record.flushes(), record.moments()), (vec![flushed], last + 2));
         let pieces = |image: Vec<u8>| -> Vec<u8> {
             image.chunks(PIECE).map(|piece| piece[0].min(piece[PIECE - 1])).collect()
@@ -352,10 +367,16 @@ mod tests {
             (0..500).map(|seed| pieces(record.torn(last, seed, flushes))).collect()
         };
         let kept = torn(Flushes::Kept);
-        assert_eq!(kept.len(), 8, "three pieces that are there or not: {kept:?}");
+        assert_eq!(kept.len(), 8, "three sectors that are there or not: {kept:?}");
         assert!(kept.iter().all(|image| image[0] != 0 && image[1] == 1 && image[7] == 0));
         assert!(torn(Flushes::Dropped).iter().any(|image| image[1] == 0), "a flush that lies");
         assert_eq!(record.torn(last, 7, Flushes::Kept), record.torn(last, 7, Flushes::Kept));
+        assert_eq!((record.writes_to(0..PIECE as u64), record.writes_to(0..0)), (2, 0));
+        let record = record.with_whole(2 * PIECE as u64..4 * PIECE as u64);
+        for seed in 0..500 {
+            let image = pieces(record.torn(last, seed, Flushes::Kept));
+            assert!(matches!(image[2..4], [0, 0] | [2, 2]), "{image:?}");
+        }
     }
 
     /// A flush was recorded as a point, so everything that had been written before its end counted as stable.

@@ -554,8 +554,10 @@ pub fn writable(superblock: &Superblock) -> Result<()> {
 
 impl Owner for Volume {
     fn closing(&self, handle: &mut Handle<'_>) -> Result<()> {
+        // A superblock that is torn between its sectors is read by nobody: it is changed where it must be. Its totals are
+        // those of the groups, which every writer counts.
+        let Some(mut superblock) = self.orphans.take_changed() else { return Ok(()) };
         let room = self.groups.room();
-        let mut superblock = self.orphans.superblock();
         superblock.set_free_blocks(room.free_blocks);
         superblock.set_free_inodes(room.free_inodes);
         superblock.note_write(time::seconds());

@@ -3,8 +3,8 @@
 //! # Why
 //! Freeing a large file takes many transactions. The list of orphans, through the superblock and the inodes' times of deletion,
 //! says to whoever opens the image after a crash what was not finished. A file that is cut is in it too, with names: then its
-//! end is freed again. What the superblock says of it is brought up to date when a transaction is closed, as its totals are:
-//! nobody reads it before.
+//! end is freed again. The superblock gets the first inode of the list when a transaction is closed, and only if it is another one
+//! than before: nothing reads it earlier, and a superblock that a crash tears between its two sectors cannot be read.
 
 use super::operations::is_by_tables;
 use super::undo::{Op, Step};
@@ -32,6 +32,8 @@ struct List {
     links: HashMap<u32, Link, Seeded>,
     /// It names the first one.
     superblock: Superblock,
+    /// The first one in the superblock of the last transaction that has it, or of the image.
+    written: u32,
 }
 
 impl List {
@@ -76,7 +78,15 @@ pub(super) struct Orphans(Mutex<List>);
 
 impl Orphans {
     pub(super) fn new(superblock: Superblock) -> Self {
-        Self(Mutex::new(&EXT_ORPHANS, List { links: HashMap::default(), superblock }))
+        let written = superblock.last_orphan();
+        Self(Mutex::new(&EXT_ORPHANS, List { links: HashMap::default(), superblock, written }))
+    }
+
+    /// The superblock, if the list does not begin as in the one that was taken last.
+    pub(super) fn take_changed(&self) -> Option<Superblock> {
+        let mut list = self.0.lock();
+        let first = list.superblock.last_orphan();
+        (std::mem::replace(&mut list.written, first) != first).then(|| list.superblock.clone())
     }
 
     /// The superblock with the beginning of the list.

@@ -158,7 +158,7 @@ fn a_transaction_is_there_whole_or_not_at_all_wherever_it_is_cut() {
         let device = Arc::new(Recorder::new(image(&workshop, options)));
         let Ran { stable, checkpoints } = run(&device, 120);
         assert!(checkpoints.len() > 7, "the log was full at times: {checkpoints:?}");
-        let record = device.record().with_pieces(512);
+        let record = device.record();
         let mut moments: Vec<usize> = record.flushes();
         moments.extend((0..record.moments()).step_by(5));
         moments.extend(std::iter::repeat_n(checkpoints, 4).flatten());
