@@ -219,13 +219,15 @@ pub(super) const FAMILIES: &[Family] = &[
     labelled(
         "uvfs_troubles",
         Kind::Counter,
-        "What should not be: requests failed by a bug, notices that the kernel refused, lack of descriptors, refused watches",
+        "Faults: requests failed by a bug, notices that the kernel refused, lack of descriptors, refused watches, writes and flushes that failed below an image, changes refused after that",
         "kind",
         &[
             ("panic", "/frontend/panics"),
             ("notice", "/frontend/notices_failed"),
             ("descriptors", "/core/backend/descriptor_shortages"),
             ("watches", "/core/backend/watches_refused"),
+            ("device", "/core/backend/device_errors"),
+            ("ended", "/core/backend/refused_after_end"),
         ],
     ),
 ];

@@ -1,4 +1,4 @@
-//! Images to which writing has ended: what the log, `uvfs stat` and `uvfs unmount` say of it.
+//! Reports after writing to an image has ended: the log, `uvfs stat` and `uvfs unmount`.
 
 use crate::common::{Place, can_mount, is_mounted, run};
 use crate::images::{done, text};
@@ -136,7 +136,7 @@ fn a_commit_that_fails_is_told_with_its_cause_and_with_what_is_lost() {
     sound(&host.image);
 }
 
-/// The file of a mounted image was removed, and what was committed before was called safe.
+/// The file of a mounted image was removed, and the log called its committed data safe.
 #[test]
 fn an_image_that_was_removed_is_lost_as_a_whole_and_nothing_is_called_safe() {
     if !can_mount() {

@@ -6,8 +6,8 @@
 //! # Why
 //! After the end of writing the running list has every block that no commit brought ([`Store::uncommitted`]). The inode tables
 //! among them name the inodes. The image is opened a second time, with its journal replayed in memory: so a commit whose record
-//! reached the device counts as there, although its flush failed. Weakness: a removal is not listed, and neither is a directory that
-//! only its entries changed.
+//! reached the device counts as there, although its flush failed. Weaknesses: the list has no removals, and no
+//! directory of which only the entries changed. Data that was written in place before a failed flush counts as there.
 //!
 //! [`Store::uncommitted`]: crate::store::Store::uncommitted
 
