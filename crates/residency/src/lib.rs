@@ -1,16 +1,16 @@
-//! What the kernel's page cache holds of a file: the system calls that have no safe binding.
+//! The pages of a file in the kernel's page cache: the system calls that have no safe binding.
 //!
 //! # Boundary
 //! Three calls: cachestat(2), mincore(2) and sync_file_range(2). Each takes a descriptor and numbers
-//! and returns numbers. Who asks, for which files and what follows from it is the caller's.
+//! and returns numbers. The caller decides which files to ask about and what follows from the answer.
 //!
 //! # Why
-//! `rustix` has none of them, and the tools that need them forbid `unsafe`. No threads share anything by them, so they
+//! `rustix` has none of them, and the tools that need them forbid `unsafe`. Threads share nothing through them, so they
 //! are not in `uvfs-concurrent`, and a library of file systems does not carry them. cachestat(2) (Linux 6.5) counts
-//! without mapping anything and knows dirty pages; mincore(2) is the way before it: it maps the file, a
-//! window at a time, and knows only whether a page is there. Weakness: both answer only to those who may
-//! write the file or own it. The kernel refuses cachestat(2) to others; to mincore(2) it says that all is
-//! resident, so the caller has to ask about rights first.
+//! without mapping anything and knows dirty pages. Older kernels have mincore(2) only: it maps the file, a
+//! window at a time, and knows only whether a page is resident. Weakness: both answer only a caller that may
+//! write the file or owns it. The kernel refuses cachestat(2) to other callers. To mincore(2) it answers them that all
+//! pages are resident, so the caller has to ask about rights first.
 //!
 //! # Invariants
 //! R1. A pointer that a call gets points to a value of this stack frame, or into a vector of it, of the
@@ -27,19 +27,19 @@ const WINDOW_BYTES: u64 = 1 << 30;
 /// The number of cachestat(2): from 5.17 on, a new call has one number on every architecture but Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// What the page cache holds of a range, in pages.
+/// Pages of a range in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Residency {
     /// Pages that are there.
     pub cached: u64,
-    /// Of these, pages that are newer than what is on the store.
+    /// Of these, pages that are newer than the bytes on the store.
     pub dirty: u64,
     /// Of these, pages that are being written.
     pub writeback: u64,
-    /// Pages that were there once and left a note of it.
+    /// Pages that were evicted and left a note of it.
     pub evicted: u64,
-    /// Of the evicted, those so recent that memory must be short.
+    /// Of the evicted pages, those evicted so recently that memory must be short.
     pub recently_evicted: u64,
 }
 
@@ -55,10 +55,10 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// What the page cache holds of `file` in `bytes` from `offset` on; zero `bytes` means to the end.
+/// Counts the pages of `file` in the page cache, in `bytes` from `offset` on; zero `bytes` means to the end.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5, `EPERM` for a caller who may not write the file and does not own it
+/// `ENOSYS` before Linux 6.5, `EPERM` for a caller that may not write the file and does not own it
 /// (or where a filter refuses unknown calls), `EOPNOTSUPP` for huge-page files, `EBADF`.
 pub fn cachestat(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Residency> {
     let range = Range { offset, bytes };
@@ -79,8 +79,8 @@ pub fn cachestat(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Residen
 
 /// How many pages of `file`, which has `bytes`, are in the page cache, from mincore(2).
 ///
-/// The file must be open for reading, and the caller must be allowed to write it or own it: to others
-/// the kernel says that all is there.
+/// The file must be open for reading, and the caller must be allowed to write it or own it: to other callers
+/// the kernel answers that all pages are resident.
 ///
 /// # Errors
 /// `ENODEV` for files that cannot be mapped, `EACCES`, `ENOMEM`.
@@ -120,8 +120,8 @@ fn mincore_window(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u64> {
     asked
 }
 
-/// Writes the dirty pages of `file` out and waits for it. Not a promise that they survive a crash:
-/// neither the file's metadata nor the disk's own cache is flushed; fdatasync(2) does that.
+/// Writes the dirty pages of `file` out and waits for it. This does not promise that they survive a crash:
+/// it flushes neither the file's metadata nor the disk's own cache; fdatasync(2) does.
 ///
 /// # Errors
 /// Those of writing; `EINVAL`, `ESPIPE`, `ENOSYS` where it cannot be done.
