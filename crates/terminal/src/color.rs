@@ -1,11 +1,11 @@
 //! Whether text is coloured.
 //!
 //! # Boundary
-//! Decides; which text has which colour is its writer's. What `--color` says is told once, at the start ([`choose`]).
+//! Decides whether text is coloured; its writer chooses the colours. `--color` is read once, at the start ([`choose`]).
 //!
 //! # Why
-//! The command line says more than the environment, and that more than what the output is: `--color always | less -R` has
-//! colours, `NO_COLOR=1` on a terminal has none ([no-color.org](https://no-color.org)). Weakness: one answer for the process.
+//! The command line has precedence over the environment, and the environment over the kind of output: `--color always | less -R`
+//! has colours, `NO_COLOR=1` on a terminal has none ([no-color.org](https://no-color.org)). Weakness: one answer for the process.
 
 use clap::ValueEnum;
 use std::env;
@@ -37,7 +37,7 @@ impl From<When> for clap::ColorChoice {
 
 static CHOSEN: OnceLock<When> = OnceLock::new();
 
-/// What the command line says, for the rest of the process.
+/// The choice of the command line, for the rest of the process.
 pub fn choose(when: When) {
     // A command line is read once.
     let _ = CHOSEN.set(when);
@@ -61,7 +61,7 @@ fn decide(chosen: When, is_terminal: bool, variable: &dyn Fn(&str) -> Option<OsS
     }
 }
 
-/// What `--color` says in `words`, before they are read: what is wrong with them is coloured by it too.
+/// The value of `--color` in `words`, before they are parsed: errors of the command line are coloured by it, too.
 pub(crate) fn in_words(words: &[OsString]) -> When {
     let word = |value: &OsStr| When::from_str(value.to_str()?, false).ok();
     let own = words.iter().take_while(|word| *word != "--");
@@ -73,7 +73,7 @@ pub(crate) fn in_words(words: &[OsString]) -> When {
     said.last().unwrap_or_default()
 }
 
-/// `text` in a colour that every terminal has, if that is wanted; `code` is its number, 31 for red.
+/// `text` in a colour that every terminal has, if colours are on; `code` is its number, 31 for red.
 pub fn painted(text: &str, code: u8, wanted: bool) -> String {
     if wanted { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }

@@ -1,25 +1,25 @@
 //! A command line, read or refused.
 //!
 //! # Boundary
-//! What the words mean is each program's; here is what the reader says by itself.
+//! Each program gives its words their meaning; here are the reader's own messages.
 //!
 //! # Why
-//! A tip that leads nowhere is worse than none: it is tried first. Weakness: tips are known by their first words.
+//! A wrong tip is worse than none, since users try it first. Weakness: tips are recognised by their first words.
 
 use crate::color;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 
-/// Reads the command line; ends the program with help, or with what is wrong.
+/// Reads the command line; ends the program with help, or with an error message.
 pub fn read<P: Parser>(words: Vec<OsString>) -> P {
-    // What is wrong with a command line is coloured as it says.
+    // Errors of a command line are coloured as it says.
     let command = P::command().color(color::in_words(&words).into());
     let read = command.try_get_matches_from(words).and_then(|read| P::from_arg_matches(&read));
     read.unwrap_or_else(|error| without_wrong_tips(error).exit())
 }
 
-/// `error` without the advice to write what is unknown behind `--`: no argument of ours is meant by that.
+/// `error` without the advice to write unknown words behind `--`: no argument of ours takes them.
 fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().starts_with("to pass "));
@@ -51,7 +51,7 @@ mod tests {
             assert!(!text.contains("-- --") && !text.contains("as a value"), "{text}");
             assert!(text.contains("unexpected argument") && text.contains("--help"), "{text}");
         }
-        // What is nearly right is still told.
+        // A near miss still gets its tip.
         let error = Arguments::try_parse_from(["prog", "--lazi"]).unwrap_err();
         assert!(without_wrong_tips(error).render().to_string().contains("--lazy"));
         assert!(Arguments::try_parse_from(["prog", "--lazy", "/a"]).is_ok_and(|read| read.lazy));

@@ -1,11 +1,11 @@
-//! Ctrl-C and SIGTERM while a walk runs: the first ends it in good order, the second ends the process.
+//! Ctrl-C and SIGTERM while a walk runs: the first ends the walk in order, the second ends the process.
 //!
 //! # Concurrency
-//! The flag is set by handlers of signals and looked at by any thread, between steps of its work.
+//! Signal handlers set the flag; any thread reads it between steps of its work.
 //!
 //! # Why
 //! A walk can wait in the kernel for a dead network file system; then only the second signal helps. The flag
-//! is `std`'s own, not the one behind `primitive`, because the signal crate takes no other.
+//! is `std`'s own, not that of `primitive`, because the signal crate takes no other.
 
 use crate::cause;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time between two looks at the flag.
+/// Longest time between two reads of the flag.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether the user wants an end.
+/// Whether the user has asked the walk to end.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// One that the signals set, from now to the end of the process.
+    /// A flag that the signals set, from now to the end of the process.
     ///
     /// # Errors
     /// Why Ctrl-C cannot be caught, as a line.
     pub fn by_signals() -> Result<Self, String> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: what was registered first runs first, so the first signal only sets it.
+            // The order matters: the first registered action runs first, so the first signal only sets the flag.
             let second = flag::register_conditional_shutdown(signal, 1, interrupt.0.clone());
             let first = second.and_then(|_| flag::register(signal, interrupt.0.clone()));
             first.map_err(|error| format!("signals: {}; cannot catch Ctrl-C", cause(&error)))?;
@@ -40,11 +40,11 @@ impl Interrupt {
 
     /// Whether it is set.
     pub fn is_set(&self) -> bool {
-        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
+        // ORDERING: Relaxed; a request to stop, nothing is reached through it.
         self.0.load(Relaxed)
     }
 
-    /// Waits for `time`, or until it is set; whether it is.
+    /// Waits for `time`, or until the flag is set; returns whether it is.
     pub fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
@@ -58,7 +58,7 @@ impl Interrupt {
 
     /// Sets it, as a signal does.
     pub fn set(&self) {
-        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
+        // ORDERING: Relaxed; a request to stop, nothing is reached through it.
         self.0.store(true, Relaxed);
     }
 }

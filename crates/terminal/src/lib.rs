@@ -1,18 +1,17 @@
-//! What the commands of uvfs share towards who types them.
+//! Reading from and writing to a terminal, for the commands of uvfs.
 //!
-//! * [`output`]: standard output that is complete, or said not to be
-//! * [`shown`]: text of strangers, without what a terminal obeys
-//! * [`interrupt`]: Ctrl-C, once for an end in good order and twice for one at once
+//! * [`output`]: standard output that is complete, or else reported as cut
+//! * [`shown`]: text from elsewhere, without characters that a terminal obeys
+//! * [`interrupt`]: Ctrl-C, once to end in order and twice to end at once
 //! * [`color`]: whether text is coloured
-//! * [`command_line`]: a command line read, or what is wrong with it
+//! * [`command_line`]: reads a command line, or says why it is wrong
 //! * [`mod@reference`]: the helps of all commands as a document; `manual`, for tests, as manual pages
 //!
 //! # Boundary
-//! Knows no mount and no profile. What a program says is its own.
+//! Knows no mount and no profile. Each program has its own messages.
 //!
 //! # Why
-//! Two programs are one tool to their user, `uvfs` and `uvfs-contention`: a line of one looks like a line of the
-//! other. Weakness: texts are English only.
+//! Users see `uvfs` and `uvfs-contention` as one tool, so lines of both look alike. Weakness: texts are English only.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +30,7 @@ use std::io;
 pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error ").unwrap_or(text.len());
-    // What another program said ends with a newline as a rule.
+    // The message of another program mostly ends with a newline.
     text[..end].trim_end().to_string()
 }
 

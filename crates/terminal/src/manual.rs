@@ -1,13 +1,13 @@
 //! The manual pages of a command line, one for each command.
 //!
 //! # Boundary
-//! Renders and compares, as [`crate::reference`] does; which words there are is each program's. Behind a feature that only
-//! tests ask for: no program carries it.
+//! Renders and compares, as [`crate::reference`] does; each program supplies its words. Only tests enable the feature,
+//! so no program carries it.
 //!
 //! # Why
-//! Title, synopsis and options are `clap_mangen`'s. What stands behind the options in a help is prose, lists under a line
-//! that ends with a colon, and examples; it becomes sections here, with its lines kept as they are. Weakness: a heading
-//! is known by its colon alone.
+//! `clap_mangen` writes title, synopsis and options. The text behind the options in a help is prose, lists under a line
+//! that ends with a colon, and examples; here it becomes sections that keep their lines. Weakness: only its colon marks
+//! a heading.
 
 use crate::reference::WRITE;
 use clap::Command;
@@ -18,10 +18,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A page for `command` and one for each below it, by file name. `elsewhere` are commands that have pages of other programs.
+/// Makes a page for `command` and for each command below it, by file name. `elsewhere` are commands with pages of other programs.
 ///
 /// # Errors
-/// In words, if a page lacks what each has to have.
+/// A message, if a page lacks a part that each page needs.
 pub fn pages(command: Command, elsewhere: &[&str]) -> Result<BTreeMap<String, String>, String> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -85,7 +85,7 @@ fn page(command: &Command, name: &str, above: Option<&str>) -> Result<String, St
     Ok(text)
 }
 
-/// What stands behind the options of a help, as sections.
+/// The text behind the options of a help, as sections.
 fn sections(help: &str, text: &mut String) {
     for paragraph in help.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         let (first, rest) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
@@ -119,10 +119,10 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// Compares the pages in `folder` whose names `is_ours` with `pages`, or writes them where [`WRITE`] is set.
+/// Compares the pages in `folder` whose names `is_ours` with `pages`, or writes the pages where [`WRITE`] is set.
 ///
 /// # Errors
-/// A line that says which page differs, lacks or is left over, and how to write them anew.
+/// A line that says which page differs, is missing or is left over, and how to write the pages again.
 pub fn check(
     folder: &Path,
     pages: &BTreeMap<String, String>,

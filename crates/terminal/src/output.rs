@@ -1,18 +1,18 @@
-//! Standard output: complete, or said not to be.
+//! Standard output: complete, or reported as cut.
 //!
 //! # Boundary
-//! Writes what it is given, as it is; [`crate::shown`] takes out what a terminal obeys.
+//! Writes its input unchanged; [`crate::shown`] takes out the characters that a terminal obeys.
 //!
 //! # Why
-//! A report written to a full disk was cut short with status 0. Now the first failure is kept, and the program
-//! ends by it. Weakness: one flag for the process, so a program says it once, at its end.
+//! A report to a full disk was cut and ended with status 0. Now the program keeps the first failure and ends with
+//! a failure status. Weakness: one flag for the process, so a program reports it once, at its end.
 
 use crate::cause;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-/// Why standard output could not be written, from the first time on.
+/// Why standard output could not be written, from the first failure on.
 static OUTPUT_FAILED: OnceLock<String> = OnceLock::new();
 
 /// Writes `line` to standard output, as [`print_text`] does.
@@ -20,8 +20,8 @@ pub fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
 
-/// Writes `text` to standard output. A reader that left is no failure of ours; any other is told at the end
-/// of the program, which fails by it.
+/// Writes `text` to standard output. A reader that left is no failure; any other failure is reported at the end
+/// of the program, which then fails.
 pub fn print_text(text: &str) {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -32,7 +32,7 @@ pub fn print_text(text: &str) {
     }
 }
 
-/// As [`print_text`]; false if nobody reads any more, as behind `| head`: a program that goes on for ever ends then.
+/// As [`print_text`]; false if no process reads any more, as behind `| head`: an endless program then ends.
 pub fn is_read(text: &str) -> bool {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -46,7 +46,7 @@ pub fn is_read(text: &str) -> bool {
     }
 }
 
-/// The exit status of a program that did what it was to do: a failure if nobody can read of it.
+/// The exit status of a program that succeeded: a failure if its output could not be written.
 pub fn with_output(status: ExitCode) -> ExitCode {
     let Some(cause) = OUTPUT_FAILED.get() else { return status };
     eprintln!("uvfs: standard output: {cause}; what was to be printed is not complete");

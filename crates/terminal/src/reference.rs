@@ -1,12 +1,12 @@
 //! The reference of a command line as a document: the help of each command, in turn.
 //!
 //! # Boundary
-//! Renders and compares; which words there are is each program's.
+//! Renders and compares; each program supplies its words.
 //!
 //! # Why
-//! A reference that is written by hand is wrong after the next flag. The document holds what `--help` prints, so there
-//! is one text to keep true, and the test of each program that calls [`check`] keeps it. Weakness: it is as long as
-//! all helps together, examples that two of them share included.
+//! A reference that is written by hand is wrong after the next new flag. The document holds the output of `--help`, so
+//! there is one text to keep true, and the test of each program that calls [`check`] keeps it. Weakness: it is as long as
+//! all helps together, with examples that two of them share.
 
 use clap::Command;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Columns of the document, whatever the terminal has.
 const COLUMNS: usize = 100;
 
-/// With this variable set, [`check`] writes the document in the place of comparing it.
+/// With this variable set, [`check`] writes the document instead of comparing it.
 pub const WRITE: &str = "UVFS_WRITE_REFERENCE";
 
 /// The document: `opening`, then a section for each command that is not hidden.
@@ -40,10 +40,10 @@ fn sections(command: &mut Command, text: &mut String) {
     }
 }
 
-/// Compares the file at `path` with the document, or writes it where [`WRITE`] is set.
+/// Compares the file at `path` with the document, or writes the file where [`WRITE`] is set.
 ///
 /// # Errors
-/// A line that says what differs and how to write the file anew.
+/// A line that says what differs and how to write the file again.
 pub fn check(path: &Path, text: &str) -> Result<(), String> {
     match std::env::var_os(WRITE) {
         None => compare(path, text),

@@ -1,20 +1,20 @@
-//! Text that strangers wrote, for a terminal.
+//! Text from elsewhere, for a terminal.
 //!
 //! # Boundary
-//! The one place that decides which characters are shown as they are. Names of files and of mounts,
-//! errors and reports of daemons, which may be another user's: whatever this program did not write itself
-//! goes through [`shown`] on its way to a terminal. JSON has escapes of its own.
+//! The one place that decides which characters are shown unchanged. Names of files and mounts, errors, and reports of
+//! daemons may come from another user. All text that this program did not write itself passes
+//! [`shown`] before it reaches a terminal. JSON has escapes of its own.
 //!
 //! # Why
-//! A terminal obeys control characters: they set its title, move the cursor, and some make it type. So they are
-//! shown as escapes, C1 and the marks that turn text around included, and none is left out: two names that
+//! A terminal obeys control characters: they set its title, move the cursor, and some make it type. They are therefore
+//! shown as escapes, C1 and the marks that reverse text included. None is left out, so two names that
 //! differ look different. Weakness: a name that holds the text `\n` looks like one that holds a newline.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// `text` in one line, without anything that a terminal obeys.
+/// `text` in one line, without characters that a terminal obeys.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return text.into();
@@ -38,12 +38,12 @@ pub fn shown_name(name: impl AsRef<OsStr>) -> String {
     shown(&name.as_ref().to_string_lossy()).into_owned()
 }
 
-/// As [`shown`], line by line: for a layout of which single words are strangers'.
+/// As [`shown`], line by line: for a layout in which single words come from elsewhere.
 pub fn shown_lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// Control characters, line and paragraph separators, and what changes the direction of text.
+/// Control characters, line and paragraph separators, and characters that change the direction of text.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
