@@ -1,4 +1,4 @@
-//! What a cache holds: sets of ways, filled on a miss, emptied by chance.
+//! The lines that a cache holds: sets of ways, filled on a miss, evicted at random.
 //!
 //! # Boundary
 //! Which line must go when one comes. Whether a line is still valid is the directory's knowledge

@@ -1,4 +1,4 @@
-//! What the driver tells the runtime before a run.
+//! The driver's settings for the runtime, given before a run.
 //!
 //! # Boundary
 //! One JSON file, written by the driver, read by the runtime when the program begins; its path is in the
@@ -35,8 +35,8 @@ pub struct Configuration {
     /// Cycles that a plain access may be ahead of the slowest core before it lets that one go first.
     /// Atomic ones never are.
     pub slack: u64,
-    /// Whether what lies between accesses is charged by its instructions, where the program was built to tell of its
-    /// blocks; else each access is charged a flat number of cycles before it.
+    /// Whether instructions between accesses are charged one by one, where the program was built to announce its
+    /// blocks; otherwise each access is charged a flat number of cycles before it.
     #[serde(default)]
     pub compute: bool,
     /// Modules of an earlier profile, by [`Place::module`], for [`Target`].
@@ -53,7 +53,7 @@ pub struct Configuration {
     pub watchdog_seconds: u64,
 }
 
-/// Memory whose layout is changed in the model; the program's own memory stays as it is.
+/// Memory with a changed layout in the model; the program's own memory stays the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Relayout {
     /// Which memory.
@@ -62,12 +62,12 @@ pub struct Relayout {
     pub size: u64,
     /// Bytes of one element in the new layout, at least as far as the moves reach.
     pub new_size: u64,
-    /// What the row's start is aligned to in the new layout; a power of two.
+    /// The alignment of the row's start in the new layout; a power of two.
     pub align: u64,
     /// Where bytes go. Bytes that no move names follow the last, in their order, or fill holes if there is no room.
     pub moves: Vec<Move>,
-    /// The offset of the first element in the object: what is before it, such as the counts of an `Arc`,
-    /// stays there. With an alignment below a line it shares the first element's line.
+    /// The offset of the first element in the object. The bytes before it, such as the counts of an `Arc`,
+    /// stay in place. With an alignment below a line they share the first element's line.
     pub first: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Move {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// What is allocated with exactly these return addresses, the innermost first.
+    /// Allocations with exactly these return addresses, the innermost first.
     Allocation(Vec<Place>),
     /// A variable.
     Global {

@@ -1,4 +1,4 @@
-//! What can be wrong with a file that this crate reads.
+//! Faults of the files that this crate reads.
 //!
 //! # Boundary
 //! One type for the whole crate: a line for a person, naming the thing, the cause and the remedy.
@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-/// One line: what, why, and what to do about it.
+/// One line: the fault, its cause, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     line: String,

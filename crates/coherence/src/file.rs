@@ -1,7 +1,7 @@
 //! The file of a profile: JSON lines, written whole or not at all, read completely or refused.
 //!
 //! # Boundary
-//! Text to [`Profile`] and back. What the records mean is [`crate::profile`]'s.
+//! Text to [`Profile`] and back. [`crate::profile`] defines the records.
 //!
 //! # Concurrency
 //! A file is written beside its name and then renamed, so that a reader sees the old one or the new one.
@@ -22,7 +22,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What a run gives when nobody names a file, and what such files end in.
+/// The default file of a run, and the ending of such files.
 pub const DEFAULT_NAME: &str = "uvfs.contention";
 
 /// Numbers of modules lie below this.
@@ -68,7 +68,7 @@ impl Profile {
         Self::from_lines(&path.display().to_string(), &text)
     }
 
-    /// Reads the text of a file; `name` is what errors call it.
+    /// Reads the text of a file; errors call it `name`.
     pub fn from_lines(name: &str, text: &str) -> Result<Self, Error> {
         let mut profile: Option<Self> = None;
         let mut ended = None;
@@ -175,7 +175,7 @@ impl Profile {
                 path.display()
             ))
         };
-        // A link stays one. What is no file, as /dev/null, is written to and never replaced.
+        // A link stays a link. A path that is no file, as /dev/null, is written to and never replaced.
         let target = match fs::metadata(path) {
             Ok(found) if found.is_file() => fs::canonicalize(path).map_err(failed)?,
             Ok(found) if !found.is_dir() => return fs::write(path, text).map_err(failed),
@@ -323,7 +323,7 @@ pub(crate) fn buckets<'de, D: Deserializer<'de>>(
         .collect()
 }
 
-/// What the parser says, without its line and column, which are those of a line.
+/// The parser's message without its line and column, which count within one record.
 fn cause(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);

@@ -1,4 +1,4 @@
-//! What-if layouts: memory whose fields the model sees elsewhere than they are.
+//! What-if layouts: memory whose fields lie elsewhere in the model than in the program.
 //!
 //! # Boundary
 //! From an address of the program to where it would be; the program's memory stays as it is. Which
@@ -9,11 +9,11 @@
 //!
 //! # Why
 //! An object whose new layout is no larger and no more aligned stays in its place, among its
-//! neighbours. Any other one gets addresses that no program has, as if the allocator had given it a
-//! fresh block; freed ones are given out again, the last one first, as allocators do, so that they are
-//! as warm as they would be. The element's start keeps its remainder by the line where the new
-//! alignment allows it. What comes before the first element (the counts of an `Arc`) stays before it,
-//! and shares a line with it if the alignment is smaller than a line, as in the changed source.
+//! neighbours. Any other object gets addresses that no program has, as if the allocator had given it a
+//! fresh block. Freed blocks are reused, the last one first, as allocators do, so that they are
+//! equally warm. The element's start keeps its remainder by the line where the new
+//! alignment allows it. The bytes before the first element (the counts of an `Arc`) stay before it,
+//! and share a line with it if the alignment is smaller than a line, as in the changed source.
 //! Weakness: a moved object no longer shares its first and last line with its neighbours.
 
 use crate::configuration::Relayout;
@@ -45,7 +45,7 @@ struct Range {
     end: u64,
     /// In `plans`.
     plan: usize,
-    /// New address of what is before the first element.
+    /// New address of the bytes before the first element.
     base: u64,
     /// New address of the first element.
     row: u64,
@@ -55,7 +55,7 @@ struct Range {
     block: Block,
 }
 
-/// What distinguishes one kind of block of the region from another.
+/// The properties that tell one kind of block of the region from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Block {
     bytes: u64,
@@ -349,8 +349,8 @@ mod tests {
         layouts.translate(address, 1)[0].0
     }
 
-    /// Moves name fields only. A structure with padding was refused for want of room behind the last, and
-    /// the layout that was to be tried changed nothing.
+    /// Moves name fields only. A structure with padding was refused because no room was left behind its last field, and
+    /// the layout under trial changed nothing.
     #[test]
     fn padding_fills_holes_where_there_is_no_room_behind_the_last() {
         let own = change(2304, 2304, 64, &[(0, 8, 2240), (8, 2088, 8), (2176, 8, 2176)]);

@@ -1,13 +1,13 @@
-//! A model of a machine with many cores and memory nodes, and the profile of what a program paid in it.
+//! A model of a machine with many cores and memory nodes, and the profile of a program's costs in it.
 //!
 //! # Boundary
-//! Pure: no threads, no clocks, no unsafe code, nothing of the operating system but profiles that a caller
-//! names, and no TOML: it is loaded into programs under analysis. [`machine`] says what a machine costs, and which of it was measured; [`model`] charges one
+//! Pure: no threads, no clocks, no unsafe code, no TOML, and nothing of the operating system but profiles that a caller
+//! names: programs under analysis load it. [`machine`] has a machine's costs, measured or assumed; [`model`] charges one
 //! access after the other by the state of its cache line; [`locks`] finds locks in the accesses;
-//! [`profile`] is the file in which a run is kept, and the only thing that later stages read.
+//! [`profile`] is the file of a run, and the only input of later stages.
 //!
 //! # Concurrency
-//! None. Virtual cores are indices; who calls decides their order, and the same order gives the same
+//! None. Virtual cores are indices; the caller decides their order, and the same order gives the same
 //! result, to the cycle.
 //!
 //! # Why

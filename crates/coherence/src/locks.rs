@@ -1,4 +1,4 @@
-//! Finds locks in what threads do to atomic words, and keeps their waits and holds.
+//! Finds locks in the atomic operations of threads, and keeps their waits and holds.
 //!
 //! # Boundary
 //! The caller reports every atomic access with its values, every futex wait, and the pthread locks,
@@ -18,19 +18,19 @@
 //!     └───────────────────────────────────────┘ └── acquires again: was a try ──▶ waiting
 //! ```
 //!
-//! Nothing is counted before the release, so what is never moved back (a ticket counter, a stack of
-//! nodes) is no lock, nor is what is moved without acquire (a reference count). An unconditional
-//! addition is one only if somebody was ever seen to wait on the word, or else every counter of
-//! running things would be. A pointer that is exchanged for another is a pop, not a lock. Holds that
-//! overlap are readers', if there are writers or somebody waits; else they are users of a counted
-//! object. If one of them only puts the old value back, the word excludes nobody at all. A word on
+//! Nothing is counted before the release, so a word that is never moved back (a ticket counter, a stack of
+//! nodes) is no lock, nor is a word that is moved without acquire (a reference count). An unconditional
+//! addition counts as a lock only if some thread ever waited on the word; otherwise every counter of
+//! running tasks would be a lock. A pointer that is exchanged for another is a pop, not a lock. Holds that
+//! overlap are readers', if there are writers or a thread waits; otherwise they are users of a counted
+//! object. If one of them only puts the old value back, the word excludes no thread at all. A word on
 //! which a thread spins until another changes it, and which is no lock, is `Awaited`.
 //!
-//! The slow paths of Rust's standard library are precompiled, so what they do to a word is not
-//! reported; only that a try failed before, and that the thread slept. A thread that wanted a lock in
+//! The slow paths of Rust's standard library are precompiled, so their operations on a word are not
+//! reported; only a failed try before them and the thread's sleep are. A thread that wanted a lock in
 //! this way and now releases it, to a value or by a difference that such releases had before, took it
-//! unseen when it last woke or tried. One that sleeps on another word while it holds a lock may have
-//! given that up meanwhile, as `Condvar::wait` does: it has if another thread held it then.
+//! unseen when it last woke or tried. A thread that sleeps on another word while it holds a lock may have
+//! released that lock meanwhile, as `Condvar::wait` does: it has if another thread held it then.
 //!
 //! Weakness: these are guesses from behaviour; a lock that another thread releases is not seen, and
 //! a semaphore of count one is taken for a mutex, which it is. Of a thread that waits for a condition
@@ -58,7 +58,7 @@ const SITES: usize = 16;
 /// Addresses are grouped by this, to find those of freed memory.
 const BLOCK_SHIFT: u32 = 6;
 
-/// Who makes an access, where and when.
+/// The thread that makes an access, the place and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Of the word.
@@ -83,7 +83,7 @@ pub struct Event {
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     address: u64,
-    /// First look; since then the word was not what the thread wants.
+    /// First read; since then the word never had the value that the thread wants.
     begin: Ticks,
     /// End of the last look.
     end: Ticks,
@@ -130,7 +130,7 @@ struct Want {
     /// End of the last look, or of the last sleep.
     end: Ticks,
     site: u32,
-    /// What it tried to write, unless zero.
+    /// The value that it tried to write, unless zero.
     desired: Option<u64>,
     slept: bool,
     /// Since `end`.
@@ -163,24 +163,24 @@ struct Range {
     most: Ticks,
 }
 
-/// What is known of one word.
+/// The state of one word.
 #[derive(Debug, Clone, Default)]
 struct Word {
     lock: Counts,
-    /// Acquisitions that count only if somebody ever waits.
+    /// Acquisitions that count only if a thread ever waits.
     unconditional: Counts,
     awaited: Counts,
-    /// Somebody spun or slept on it; trying again at once is not that.
+    /// A thread spun or slept on it; an immediate second try is no wait.
     waited: bool,
-    /// It excludes nobody.
+    /// It excludes no thread.
     refuted: bool,
     /// Two held it at a time.
     shared: bool,
-    /// What the first acquisition added, and whether another one added something else: readers and
+    /// The difference that the first acquisition added, and whether another one added a different one: readers and
     /// writers.
     step: Option<u64>,
     excludes: bool,
-    /// Values from which a thread took it with a condition and gave it back, and what it added.
+    /// Values from which a thread acquired it with a condition and released it, and the difference that the thread added.
     free: Vec<u64>,
     steps: Vec<u64>,
     /// Latest release of a hold that counts, and whether that hold took its difference back.
@@ -193,7 +193,7 @@ enum Entry {
     Known(LockKind, Box<Counts>),
 }
 
-/// A lock whose holder is known from `pthread_*`.
+/// A lock whose holder `pthread_*` calls tell.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     address: u64,
@@ -265,7 +265,7 @@ impl Locks {
     }
 
     /// An atomic access wrote, or tried to: `success` is false for a compare-exchange that found another
-    /// value, and then `new` is what it would have written. A store passes the value before as `old`.
+    /// value, and `new` is then the value that it would have written. A store passes the value before as `old`.
     pub fn update(
         &mut self,
         event: &Event,
@@ -279,8 +279,8 @@ impl Locks {
             self.fail(event, ordering, old, new);
             return;
         }
-        // Who waits changes nothing meanwhile: a word that a thread looks at again between its own updates, as an epoch is
-        // by each that pins it, is not waited for.
+        // A thread that waits changes nothing meanwhile. A word that a thread reads again between its own updates, as each
+        // thread that pins an epoch does, is not waited for.
         self.thread(event.thread)
             .chains
             .retain(|chain| chain.hard || chain.address == event.address);
@@ -340,7 +340,7 @@ impl Locks {
     /// A pthread lock was released, at `begin`.
     pub fn pthread_released(&mut self, kind: LockKind, event: &Event) {
         let same = |known: &Known| known.address == event.address && known.kind == kind;
-        // The thread's own hold; a lock that another thread releases is somebody's all the same.
+        // The thread's own hold. If another thread releases the lock, some thread held it all the same.
         let position = self
             .known
             .iter()
@@ -352,7 +352,7 @@ impl Locks {
         }
     }
 
-    /// Takes out what is known of memory that is freed, as [`Locks::into_records`] would give it, with
+    /// Takes out the state of freed memory, as [`Locks::into_records`] would give it, with
     /// the address in place of [`Lock::offset`].
     pub fn take(&mut self, seed: u64, start: u64, bytes: u64) -> Vec<Lock> {
         let end = start.saturating_add(bytes);
@@ -402,7 +402,7 @@ impl Locks {
         &mut self.threads[index]
     }
 
-    /// The thread's wait for the word, if it still goes on.
+    /// The thread's wait for the word, if it has not ended.
     fn chain(&mut self, event: &Event) -> Option<&mut Chain> {
         let chains = &mut self.thread(event.thread).chains;
         chains.iter_mut().find(|chain| chain.address == event.address && !chain.stale(event))
@@ -487,8 +487,8 @@ impl Locks {
         wants.push(want);
     }
 
-    /// The thread slept on a word: what that says of the others that it wants or holds. The address of
-    /// the lock if the word is only where that lock's writers sleep.
+    /// The thread slept on a word: updates the other words that it wants or holds. Returns the address of
+    /// the lock if only that lock's writers sleep on this word.
     fn away(&mut self, event: &Event) -> Option<u64> {
         let again = |away: &mut Away| {
             *away = Some((away.map_or(event.begin, |(begin, _)| begin), event.end));
@@ -534,7 +534,7 @@ impl Locks {
         let holds = &mut self.thread(event.thread).holds;
         let mut waited_since = None;
         if let Some(position) = holds.iter().position(|hold| hold.address == event.address) {
-            // The earlier one did not get it: it only said that somebody waits.
+            // The earlier try failed: it only told the holder that a thread waits.
             let tried = holds.remove(position);
             waited_since = tried.waited_since.or(Some((tried.since, tried.site)));
         }
@@ -566,7 +566,7 @@ impl Locks {
         holds.push(hold);
     }
 
-    /// Whether the access gave back what the thread held.
+    /// Whether the access released the thread's hold.
     fn release(&mut self, event: &Event, operation: Operation, old: u64, new: u64) -> bool {
         let holds = &mut self.thread(event.thread).holds;
         let Some(position) = holds.iter().rposition(|hold| hold.address == event.address) else {
@@ -612,7 +612,7 @@ impl Locks {
         true
     }
 
-    /// Whether the access gave back what the thread must have taken unseen.
+    /// Whether the access released a hold that the thread must have acquired unseen.
     fn release_unseen(
         &mut self,
         event: &Event,
@@ -861,7 +861,7 @@ fn releases(ordering: Ordering) -> bool {
     )
 }
 
-/// What it writes does not depend on what was there.
+/// The value that it writes does not depend on the old one.
 fn overwrites(operation: Operation) -> bool {
     matches!(operation, Operation::Exchange | Operation::AtomicStore)
 }

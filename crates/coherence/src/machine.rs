@@ -1,4 +1,4 @@
-//! What a machine costs: its cores, nodes, caches and latencies, each with where the number is from.
+//! The costs of a machine: its cores, nodes, caches and latencies, each with the source of the number.
 //!
 //! # Boundary
 //! Data and its text; no behaviour of caches, and no file: `uvfs_contention::machine_file` reads them.
@@ -7,8 +7,8 @@
 //! None.
 //!
 //! # Why
-//! A result of the model is worth what its parameters are worth, so every one says whether it was
-//! measured on a machine or assumed, and reports repeat it. Weakness: one number a class; a real
+//! A result of the model is as good as its parameters, so each parameter says whether it was
+//! measured on a machine or assumed, and reports repeat it. Weakness: one number per class; a real
 //! interconnect has many.
 
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub const LOCAL_DISTANCE: u32 = 10;
 pub enum Source {
     /// `calibrate` measured it on the machine that the file names.
     Measured,
-    /// Taken from what is published, or chosen.
+    /// From publications, or chosen.
     Assumed,
     /// Assumed, and multiplied as a number that was measured and that it keeps its ratio to.
     Scaled,
@@ -44,7 +44,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// A number that nobody measured here.
+    /// A number that was not measured here.
     pub const fn assumed(value: f64) -> Self {
         Self { value, source: Source::Assumed }
     }
@@ -64,7 +64,7 @@ impl Parameter {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
-    /// What to call it.
+    /// The machine's name.
     pub name: String,
     /// Cores, one hardware thread each; 1 to 1024.
     pub cores: usize,
@@ -84,9 +84,9 @@ pub struct Machine {
     pub occupancy: Occupancy,
     /// Private and last-level caches.
     pub cache: Cache,
-    /// What is not a memory access.
+    /// Costs of everything but memory accesses.
     pub cost: Cost,
-    /// How a core executes what lies between accesses.
+    /// How a core executes instructions between accesses.
     pub pipeline: Core,
 }
 
@@ -112,7 +112,7 @@ pub struct Core {
     pub mispredict: Parameter,
     /// KiB of its first cache. Zero: as large as its own cache.
     pub first_kib: Parameter,
-    /// What a load takes more that its own second cache answers.
+    /// The extra cycles of a load that the core's second cache answers.
     pub second_level: Parameter,
     /// The part of its latency that a line from the last level or from memory takes when nothing waits for it: one
     /// that was fetched ahead, or is stored to.
@@ -164,7 +164,7 @@ pub struct Cache {
     pub last_level_ways: Parameter,
 }
 
-/// Cycles of what is not a memory access.
+/// Cycles of everything but memory accesses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
@@ -176,11 +176,11 @@ pub struct Cost {
     pub pause: Parameter,
     /// Going to sleep on a futex.
     pub futex_wait: Parameter,
-    /// Waking by a futex, for who wakes.
+    /// Waking by a futex, for the thread that wakes.
     pub futex_wake: Parameter,
     /// From there until the woken one runs.
     pub wake_latency: Parameter,
-    /// `pthread_create`, for who creates.
+    /// `pthread_create`, for the creating thread.
     pub thread_create: Parameter,
     /// From there until the thread runs.
     pub thread_start: Parameter,
@@ -366,7 +366,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Names of the parameters that nobody measured, as the file has them.
+    /// Names of the parameters that were not measured, as in the file.
     pub fn assumed(&self) -> Vec<String> {
         let mut names = Vec::new();
         parameters!(self, |name: &str, parameter: Parameter, _, _, _| {

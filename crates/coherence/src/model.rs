@@ -1,18 +1,18 @@
-//! The directory: who holds which line, and what an access costs by that.
+//! The directory: the holders of each line, and the cost of an access that follows from them.
 //!
 //! # Boundary
 //! One access after the other, in the order of their virtual times, which the caller keeps. Knows
-//! lines, not objects; says how an access was answered and whose write made it necessary, and keeps
+//! lines, not objects. Returns the source of each answer and the write that made the miss necessary, and keeps
 //! no samples.
 //!
 //! # Concurrency
 //! None: one caller.
 //!
 //! # Why
-//! States as in MESI, kept per line and not per core: a line has one exclusive holder, or sharers. An
-//! access of the holder, and a read of a sharer, is a hit and changes nothing but masks. All else
-//! waits until the line is free, is served from the nearest copy (a write: pays for the farthest),
-//! and keeps the line busy: the whole time if it took the line from somebody, else the directory's
+//! The states are those of MESI, kept per line and not per core: a line has one exclusive holder, or sharers. An
+//! access of the holder, and a read of a sharer, is a hit and changes nothing but masks. Every other access
+//! waits until the line is free, is served from the nearest copy (a write pays for the farthest),
+//! and keeps the line busy: for the whole time if it took the line from a core, otherwise for the directory's
 //! time. Lines lie together by page, and a page's home is the node that touched it first; nothing
 //! else depends on an address. Weakness: one request at a time and line is the only queue; there is
 //! no bandwidth. Lines of 128 and 256 bytes have masks of two and four bytes a bit.
@@ -49,11 +49,11 @@ pub struct Access {
     pub address: u64,
     /// How many.
     pub bytes: u32,
-    /// What it does.
+    /// Its kind.
     pub operation: Operation,
 }
 
-/// What an access did.
+/// The result of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// The core's clock afterwards.
@@ -67,7 +67,7 @@ pub struct Outcome {
 /// An access that left the core's own cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Miss {
-    /// Who answered.
+    /// The source of the answer.
     pub class: Class,
     /// How long it waited for the line.
     pub queue: Ticks,
@@ -96,12 +96,12 @@ impl Operation {
 /// One line; two of them would be one too many for a line of the host.
 #[derive(Debug, Clone)]
 struct Line {
-    /// Who has a copy; of a machine with more cores than bits, the first word leads to the rest.
+    /// The cores with a copy; on a machine with more cores than bits, the first word leads to the rest.
     sharers: [u64; 2],
     busy: Ticks,
     /// Bytes that the holder wrote since it got the line.
     written: u64,
-    /// Bytes that the holder touched since then; without a row, that anybody did since the last write.
+    /// Bytes that the holder touched since then; without a row, bytes that any core touched since the last write.
     touched: u64,
     /// Nodes whose last level has it.
     last_level: u64,
@@ -111,7 +111,7 @@ struct Line {
     row: u32,
     /// When it was touched first, in the order of lines.
     order: u32,
-    /// Who has it alone.
+    /// The exclusive holder.
     holder: u16,
     flags: u8,
 }
@@ -252,7 +252,7 @@ impl Model {
             return None;
         }
         let within = address >> SHIFT & ((1 << (PAGE_SHIFT - SHIFT)) - 1);
-        // As `mask`, whose shifts the compiler does not know.
+        // As `mask`, with shifts that the compiler does not know.
         let bits = (u64::MAX >> (bytes.wrapping_neg() & 63)) << (address & 63);
         debug_assert_eq!(bits, self.mask(address, bytes));
         let line = &mut self.lines[recent.first as usize + within as usize];
@@ -268,13 +268,13 @@ impl Model {
         Some(line.flags & CONTENDED != 0)
     }
 
-    /// What a plain access takes that the core's own cache answers.
+    /// The cycles of a plain access that the core's own cache answers.
     #[inline(always)]
     pub fn hit(&self) -> Ticks {
         self.costs.hit
     }
 
-    /// The core makes an access at `now`. `site` is who does, for [`Miss::writer`] of later ones.
+    /// The core makes an access at `now`. `site` is its place, for [`Miss::writer`] of later accesses.
     #[inline]
     pub fn access(&mut self, core: usize, now: Ticks, site: u32, access: &Access) -> Outcome {
         if self.layouts.may_concern(access.address) {
@@ -288,7 +288,7 @@ impl Model {
         self.layouts.add(start, bytes, change);
     }
 
-    /// The memory was freed: its new layout no longer holds. What caches have of it stays.
+    /// The memory was freed: its new layout ends. The caches keep their lines of it.
     pub fn forget(&mut self, start: u64, bytes: u64) {
         self.layouts.forget(start, bytes);
     }
@@ -478,7 +478,7 @@ impl Model {
         Outcome { finish: start + service + cost, miss: Some(miss), contended }
     }
 
-    /// Who answers, how long it takes, and how long the line is busy with it (`None`: all the while).
+    /// The source of the answer, its latency, and how long the line is busy with it (`None`: all the while).
     fn answer(&self, index: usize, core: usize, writes: bool) -> Answer {
         let node = usize::from(self.node_of[core]);
         let line = &self.lines[index];
@@ -500,7 +500,7 @@ impl Model {
                 return transfer(farthest, None);
             }
             if self.is_sharer(index, core) {
-                // Alone, but not known to be: it asks, and nobody has to answer.
+                // The core is alone, but the directory does not know it: it asks, and no core has to answer.
                 return Answer {
                     class: Class::LastLevel,
                     latency: self.costs.last_level,
@@ -524,7 +524,7 @@ impl Model {
         Answer { class, latency: self.costs.memory(home, node), busy }
     }
 
-    /// Whether a transfer was for no byte of this access, and who wrote the line last.
+    /// Whether a transfer was for no byte of this access, and the last writer of the line.
     fn classify(
         &mut self,
         index: usize,
@@ -537,7 +537,7 @@ impl Model {
         if line.row == NO_ROW && (writes || eager) {
             line.row = self.sharing.row();
             if line.holder == NO_CORE {
-                // Read by several before its row was made: whoever has it may have touched all of it.
+                // Several cores read it before its row was made: each core with a copy may have touched all of it.
                 let touched = line.touched;
                 let row = line.row;
                 for other in 0..self.node_of.len() {
@@ -582,7 +582,7 @@ impl Model {
         line.flags = (line.flags | DIRTY) & !LAST_LEVEL_DIRTY;
     }
 
-    /// The core gets a copy, alone if nobody else has one.
+    /// The core gets a copy, alone if no other core has one.
     fn join(&mut self, index: usize, core: usize, bits: u64) {
         self.publish(index);
         let alone = self.lines[index].holder == NO_CORE && !self.has_sharers(index);

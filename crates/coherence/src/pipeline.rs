@@ -1,18 +1,18 @@
-//! What instructions take between two points of a program: a processor that executes out of order, as latencies and width.
+//! The time of instructions between two points of a program: a processor that executes out of order, as latencies and width.
 //!
 //! # Boundary
-//! From operations, with the registers that they read and write, to time; whoever decodes instructions makes the
-//! operations. Knows no cache: how much longer a load took than a hit is told for each path.
+//! From operations, with the registers that they read and write, to time. The decoder of instructions makes the
+//! operations. Knows no cache: the caller gives the extra time of each slow load, path by path.
 //!
 //! # Concurrency
 //! None: values in, values out.
 //!
 //! # Why
 //! A chain of multiplications, six independent additions and a chase of pointers take the same number of instructions
-//! and differ tenfold, so instructions alone are no time. Each operation begins when its sources are ready and it was
-//! dispatched; `width` are dispatched a cycle; one cannot be dispatched before the one `window` earlier has ended, which
-//! is what lets independent misses overlap and dependent ones not. What is not ready when a path ends is kept in the
-//! [`State`], relative to the clock, so that a path in a given state always takes the same and its answer can be kept.
+//! and differ tenfold, so a count of instructions is no time. Each operation begins when its sources are ready and it was
+//! dispatched. `width` operations are dispatched a cycle. None is dispatched before the one `window` earlier has ended, so
+//! independent misses overlap and dependent ones do not. The [`State`] keeps results that are not ready when a path ends,
+//! relative to the clock. A path in a given state so always takes the same time, and its answer can be kept.
 //! Weakness: ports are counted for a path and not for each cycle; operations do not wait for a full scheduler.
 
 use crate::machine::Machine;
@@ -28,7 +28,7 @@ pub const FETCHED: u64 = 1;
 /// No place.
 pub const NOWHERE: u16 = u16::MAX;
 
-/// What an operation does, as far as its time depends on it.
+/// The kind of an operation, as far as its time depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A register gets another's value: renamed, no time.
@@ -37,7 +37,7 @@ pub enum Kind {
     Simple,
     /// A load that the first cache answers.
     Load,
-    /// A store; nobody waits for it.
+    /// A store; no operation waits for it.
     Store,
     /// Of integers.
     Multiply,
@@ -54,19 +54,19 @@ pub enum Kind {
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// What it reads: registers, and stack slots that stand for registers; the rest is [`NOWHERE`].
+    /// Its inputs: registers, and stack slots that stand for registers; the rest is [`NOWHERE`].
     pub sources: [u16; 5],
-    /// What it writes, likewise.
+    /// Its outputs, likewise.
     pub targets: [u16; 3],
-    /// How much of the machine's width it takes: none for what is there only because accesses are announced.
+    /// Its share of the machine's width: none for operations that exist only because accesses are announced.
     pub slots: u8,
     /// The announced access that it makes; zero for none.
     pub access: u64,
 }
 
-/// What is not ready yet, in ticks from the clock on.
+/// Results that are not ready yet, in ticks from the clock on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct State {
     /// Registers, sorted, and when they are ready.
@@ -76,7 +76,7 @@ pub struct State {
 }
 
 impl State {
-    /// Until everything has ended: what an operation waits for that lets nothing pass.
+    /// The time until every operation has ended: a barrier waits for it.
     pub fn drained(&self) -> Ticks {
         let ready = self.ready.iter().map(|(_, at)| *at);
         let ends = self.in_flight.iter().map(|(_, at)| *at);
@@ -87,7 +87,7 @@ impl State {
 /// A processor's numbers.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
-    /// What a slot takes, in parts of a tick.
+    /// The time of a slot, in parts of a tick.
     slot: u32,
     window: u32,
     latency: [u32; 9],
@@ -130,7 +130,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs a path from `state`: what it takes, and the state after it. `longer` has the announced accesses that took
+    /// Runs a path from `state`: returns its time and the state after it. `longer` has the announced accesses that took
     /// longer than a hit, by how much, and their lines; `mispredicted` says that its first branch was.
     pub fn run(
         &self,

@@ -1,8 +1,8 @@
-//! The profile: what one or more runs of a program paid for its cache lines, as JSON lines.
+//! The profile: the costs of cache lines in one or more runs of a program, as JSON lines.
 //!
 //! # Boundary
 //! Types and their file; no analysis. One record a line, each with a `record` tag; the first is
-//! [`Meta`]. Written by the runtime without names, then again with names, so that whoever reads a
+//! [`Meta`]. The runtime writes it without names, then the driver again with names, so that a reader of a
 //! profile needs neither the program nor its debug information.
 //!
 //! # Concurrency
@@ -32,7 +32,7 @@ pub enum Mode {
     Imported,
 }
 
-/// What was run, on what machine.
+/// The program that ran, and the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// [`FORMAT`].
@@ -45,7 +45,7 @@ pub struct Meta {
     pub command: Vec<String>,
     /// The machine, each of its parameters measured or assumed.
     pub machine: Machine,
-    /// Whether what lies between accesses was charged by its instructions; else each access was charged a flat cost.
+    /// Whether instructions between accesses were charged one by one; otherwise each access was charged a flat cost.
     #[serde(default)]
     pub computing: bool,
     /// The layout changes that were tried in this run, as the user wrote them.
@@ -70,7 +70,7 @@ pub struct Run {
     pub transfers: u64,
     /// Transfers from another node.
     pub remote_transfers: u64,
-    /// What the program counted itself with `uvfs_contention_work`.
+    /// The program's own count, from `uvfs_contention_work`.
     #[serde(default)]
     pub work: u64,
     /// Threads that ran.
@@ -87,7 +87,7 @@ pub struct Run {
 /// One mapped file with code or data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// What other records call it.
+    /// Its number in other records.
     pub id: u32,
     /// Its file.
     pub path: String,
@@ -117,7 +117,7 @@ pub enum ObjectKind {
     Stack,
     /// A thread's own variables.
     ThreadLocal,
-    /// Mapped memory, or what an importer could not place.
+    /// Mapped memory, or memory that an importer could not place.
     Other,
 }
 
@@ -126,7 +126,7 @@ pub enum ObjectKind {
 pub struct Object {
     /// Of the run it was seen in.
     pub seed: u64,
-    /// What samples of the same seed call it.
+    /// Its number in samples of the same seed.
     pub id: u32,
     /// Where it lies.
     pub kind: ObjectKind,
@@ -143,7 +143,7 @@ pub struct Object {
     /// Thread that allocated it.
     #[serde(default)]
     pub thread: u32,
-    /// What kind of thing it is called: `Dentry`, `ArcInner<Super>`, `[Counter]`, a global's name, `heap(48)`.
+    /// The name of its kind: `Dentry`, `ArcInner<Super>`, `[Counter]`, a global's name, `heap(48)`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// [`Type::id`] of it, or of its elements when [`Object::array`].
@@ -174,7 +174,7 @@ pub struct Field {
 /// The layout of a type that a reported object has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Type {
-    /// What objects call it.
+    /// Its number in objects.
     pub id: u32,
     /// With its path: `uvfs_vfs::inode::Inode`.
     pub name: String,
@@ -190,7 +190,7 @@ pub struct Type {
     pub declared: String,
 }
 
-/// What an instruction does.
+/// The kind of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
@@ -240,19 +240,19 @@ pub struct Frame {
     pub source: String,
 }
 
-/// An instruction that accessed memory, and who called the function around it.
+/// An instruction that accessed memory, and the callers of the function around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// Of the run it was seen in.
     pub seed: u64,
-    /// What samples of the same seed call it.
+    /// Its number in samples of the same seed.
     pub id: u32,
     /// The return address of the instrumentation call: the instruction is just before it.
     pub place: Place,
     /// Return addresses of the functions around it, the innermost first; a few, for lock callers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<Place>,
-    /// What it does.
+    /// Its kind.
     pub operation: Operation,
     /// Bytes that one execution touches.
     pub bytes: u32,
@@ -261,7 +261,7 @@ pub struct Site {
     /// The functions at this place, the innermost inlined one first, then the callers'.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
-    /// What the tables print: `lookup`, or `[spinlock] @ dget` inside a lock's own code.
+    /// Its name in tables: `lookup`, or `[spinlock] @ dget` inside a lock's own code.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub function: String,
 }
@@ -326,7 +326,7 @@ pub struct Sample {
     pub queue: u64,
     /// Cores that missed, bit by bit, core 0 first, 64 a word.
     pub cores: Vec<u64>,
-    /// The site whose write took the line away most often, with how often.
+    /// The site whose write took the line away most often, with the number of times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<(u32, u64)>,
 }
@@ -351,7 +351,7 @@ pub struct Heat {
     pub writes: u64,
     /// Atomic read-modify-writes.
     pub updates: u64,
-    /// Cores, as in [`Sample::cores`].
+    /// Cores, encoded like [`Sample::cores`].
     pub cores: Vec<u64>,
 }
 
@@ -387,21 +387,21 @@ pub enum LockKind {
     Word,
     /// A word on which threads spun until another changed it.
     Awaited,
-    /// `pthread_cond_t`: a wait for what another thread will have done.
+    /// `pthread_cond_t`: a wait for the work of another thread.
     Condition,
     /// `pthread_barrier_t`: a wait for the last to come.
     Barrier,
-    /// `sem_t`: a wait for what another thread gives.
+    /// `sem_t`: a wait for a post by another thread.
     Semaphore,
 }
 
 impl LockKind {
-    /// Whether somebody holds it, whom the others wait for; the rest are signals.
+    /// Whether a thread holds it and the others wait for that thread; the rest are signals.
     pub fn is_held(self) -> bool {
         matches!(self, Self::Mutex | Self::Shared | Self::Exclusive | Self::Spin | Self::Word)
     }
 
-    /// Whether who waits for it may only have nothing to do: an idle pool waits so for all of its time.
+    /// Whether a waiter may only lack work: an idle pool waits so for all of its time.
     pub fn is_for_work(self) -> bool {
         matches!(self, Self::Condition | Self::Semaphore)
     }

@@ -1,19 +1,19 @@
-//! Virtual cores in virtual time: which thread goes on next, and when it must let another one.
+//! Virtual cores in virtual time: which thread runs next, and when it must let another one run.
 //!
 //! # Boundary
 //! Clocks, run queues, deadlines, affinity. Knows nothing of memory, and switches nothing: the caller
-//! asks [`Scheduler::next`] who goes on and does it. What a switch, a wake-up or a sleep costs is
-//! charged by the caller, but for the switch between two threads of one core, which happens here.
+//! asks [`Scheduler::next`] for the next thread and switches to it. The caller charges the costs of a switch, a wake-up or a sleep;
+//! only the switch between two threads of one core is charged here.
 //!
 //! # Concurrency
 //! None: one caller. Everything is decided by clocks and numbers, so that the same calls give the
 //! same order.
 //!
 //! # Why
-//! Always the core with the smallest clock goes on, so no access is charged before one that is
-//! earlier. Each core is a leaf of a tree of minima: letting another one run is one walk up for who
-//! stops and one for who goes on, with no branch that depends on the clocks. Ties go to the lower
-//! core. A core whose thread sleeps is not free for a new one while there is another: two threads with one
+//! The core with the smallest clock always runs, so no access is charged before one that is
+//! earlier. Each core is a leaf of a tree of minima: letting another core run is one walk up for the core that
+//! stops and one for the core that starts, with no branch that depends on the clocks. Ties prefer the lower
+//! core. A core whose thread sleeps is not free for a new one while another core is: two threads with one
 //! home drive each other to cold caches for the rest of the run. Weakness: a thread that is woken never
 //! preempts the one that runs; it waits for its slice to end.
 
@@ -29,12 +29,12 @@ const LEAF_BITS: u32 = 11;
 const NEVER: u64 = u64::MAX;
 const NONE: usize = usize::MAX;
 
-/// Who goes on.
+/// The thread that runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// This thread; it may be the one that asked.
     Run(usize),
-    /// Nobody can: all are blocked, and no deadline will come.
+    /// No thread can run: all are blocked, and no deadline will come.
     Deadlock,
 }
 
@@ -197,7 +197,7 @@ impl Scheduler {
         self.threads[thread].state == State::Exited
     }
 
-    /// How often another thread went on.
+    /// How often another thread was switched to.
     pub fn switches(&self) -> u64 {
         self.switches
     }
@@ -530,7 +530,7 @@ impl Scheduler {
         }
     }
 
-    /// The least of what stands beside the way from the current core to the root: all but its own.
+    /// The minimum of the subtrees beside the path from the current core to the root: all clocks but its own.
     #[inline]
     fn refresh_limit(&mut self) {
         let mut node = self.leaves + self.current_core;
@@ -660,7 +660,7 @@ mod tests {
         assert!(scheduler.must_yield(0));
         assert_eq!(run(&mut scheduler), 0);
         assert_eq!(scheduler.now(), slice + 1 + 2 * switch);
-        // Who ends gives the core to the other, without a deadline.
+        // A thread that ends leaves the core to the other thread, without a deadline.
         scheduler.exit();
         assert_eq!(run(&mut scheduler), 1);
         scheduler.advance(10 * slice);
@@ -679,7 +679,7 @@ mod tests {
         scheduler.exit();
         assert_eq!(run(&mut scheduler), 3);
         scheduler.exit();
-        // Core 1 has nobody left, and thread 2 still waits for core 0.
+        // Core 1 has no thread left, and thread 2 still waits for core 0.
         assert_eq!(scheduler.core(2), 1);
         let next = run(&mut scheduler);
         assert_eq!((next, scheduler.current_core()), (2, 1));

@@ -1,4 +1,4 @@
-//! Who wrote and read which bytes of a shared line: what tells false sharing from true.
+//! The readers and writers of each byte of a shared line: they tell false sharing from true.
 //!
 //! # Boundary
 //! Byte masks per core, for lines that more than one core has had. The directory ([`crate::model`])
@@ -19,7 +19,7 @@
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Bytes of masks up to which a row is made at the first transfer, not only at the first write that
-/// takes the line from somebody.
+/// takes the line from another core.
 const EAGER_BYTES: usize = 64 << 20;
 
 /// See the module.
@@ -73,7 +73,7 @@ impl Sharing {
         union(&row[..core]) | union(&row[core + 1..])
     }
 
-    /// A core that held the line alone no longer does: what it wrote is news to all others.
+    /// A core that held the line alone no longer does: its writes are news to all others.
     pub(crate) fn publish(&mut self, row: u32, core: usize, written: u64, touched: u64) {
         let start = self.at(row, 0);
         let kept = self.lost[start + core];

@@ -1,4 +1,4 @@
-//! Programs whose answer the textbook knows, on the model and the scheduler alone.
+//! Programs with a textbook answer, on the model and the scheduler alone.
 //!
 //! # Boundary
 //! Curve classes from 1 to 128 cores, true and false sharing, the same clock for the same seed. The
@@ -37,7 +37,7 @@ fn own(thread: usize) -> u64 {
     PRIVATE + thread as u64 * 256
 }
 
-/// Programs from a closure: `step(memory, state)` returns what to do; `state.at` is where it is.
+/// Programs from a closure: `step(memory, state)` returns the next step; `state.at` is the program's position.
 struct Script<F> {
     state: State,
     step: F,
@@ -131,7 +131,7 @@ fn finish(state: &mut State) -> Step {
     if state.left == 0 { Step::Exit } else { Step::Run }
 }
 
-/// One access of what a lock protects; three of them.
+/// One access to memory that a lock protects; three of them.
 fn critical(memory: &mut Memory, state: &mut State, first: u32) {
     match state.at - first {
         0 => state.value = memory.load(DATA),
@@ -284,7 +284,7 @@ fn mcs(memory: &mut Memory, state: &mut State) -> Step {
     Step::Run
 }
 
-/// 0 free, 1 taken, 2 taken and somebody sleeps; as the mutexes of libraries are. It does not spin.
+/// 0 free, 1 taken, 2 taken with a sleeper, like the mutexes of libraries. It does not spin.
 fn mutex(memory: &mut Memory, state: &mut State) -> Step {
     match state.at {
         0 => between(memory, state),
@@ -316,7 +316,7 @@ fn mutex(memory: &mut Memory, state: &mut State) -> Step {
     Step::Run
 }
 
-/// Readers follow a pointer; thread 0 replaces what it points to, now and then.
+/// Readers follow a pointer; thread 0 replaces its target now and then.
 fn rcu(memory: &mut Memory, state: &mut State) -> Step {
     match state.at {
         0 => between(memory, state),
@@ -336,7 +336,7 @@ fn rcu(memory: &mut Memory, state: &mut State) -> Step {
     Step::Run
 }
 
-/// Readers count themselves in and out of data that nobody writes.
+/// Readers count themselves in and out of data that no thread writes.
 fn reader_count(memory: &mut Memory, state: &mut State) -> Step {
     match state.at {
         0 => between(memory, state),
@@ -487,7 +487,7 @@ fn a_field_beside_a_lock_is_falsely_shared_and_the_lock_is_not() {
     let finished = play(16, 1, step);
     let (field, lock) = (finished.counts[&(LOCK + 16)], finished.counts[&LOCK]);
     assert!(field.transfers > 100, "{field:?} {lock:?}");
-    // But for the first time, when nobody had written anything.
+    // Except for the first time, before any write.
     assert!(field.transfers - field.false_shared < 16, "{field:?}");
     assert!(
         lock.false_shared * 20 < lock.transfers,

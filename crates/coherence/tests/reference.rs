@@ -30,7 +30,7 @@ const OPERATIONS: [Operation; 5] = [
     Operation::CompareExchange,
 ];
 
-/// A core's copy of a line, and what it lost.
+/// A core's copy of a line, and the writes that it missed.
 #[derive(Default)]
 struct Copy {
     valid: bool,

@@ -1,4 +1,4 @@
-//! Locks, and what looks like one, as traces of accesses.
+//! Locks, and words that look like locks, as traces of accesses.
 //!
 //! # Boundary
 //! [`super`] alone: no model, no scheduler; every access takes ten cycles.
@@ -231,7 +231,7 @@ fn the_head_of_a_stack_is_no_lock() {
 
 #[test]
 fn holds_that_overlap_exclude_nobody() {
-    // Small numbers, as indices of a pool are: both put back what they took, but not in order.
+    // Small numbers, as indices of a pool are: both threads put back the indices that they took, but not in order.
     let mut trace = Trace::default();
     trace.acquire(0, 7, 5);
     trace.acquire(1, 5, 2);
@@ -297,7 +297,7 @@ fn what_is_freed_is_taken_out() {
     trace.acquire(0, 0, 1);
     assert_eq!(trace.locks.take(9, A + 4, 64), []);
     assert_eq!(trace.locks.take(9, A - 64, 1 << 30).len(), 1);
-    // What was held there is forgotten with it.
+    // Holds of that memory are forgotten with it.
     trace.release(0, 1, 0);
     assert_eq!(trace.records(), []);
 }
@@ -317,8 +317,8 @@ impl Trace {
 
 #[test]
 fn a_mutex_of_the_standard_library_is_taken_unseen() {
-    // Thread 1 finds it taken. What it does then is precompiled: it writes 2, sleeps, and takes the
-    // mutex by an exchange that nobody reports. Its release is in the program's code again.
+    // Thread 1 finds it taken. Its next steps are precompiled: it writes 2, sleeps, and takes the
+    // mutex by an exchange that is not reported. Its release is in the program's code again.
     let mut trace = Trace::default();
     trace.acquire(0, 0, 1); // 0 to 10
     trace.fail(1, 1); // 10 to 20
@@ -424,7 +424,7 @@ fn waiting_for_a_condition_gives_the_mutex_up() {
     trace.acquire(1, 0, 1); // 20 to 30
     trace.release(1, 1, 0); // 30
     trace.wake(sleep, A + 64, 0); // to 50
-    // Not what it waits for yet.
+    // Not yet the value that it waits for.
     let sleep = trace.event(0); // 50
     trace.wake(sleep, A + 64, 0); // to 70
     trace.release(0, 2, 0); // 70
@@ -463,7 +463,7 @@ fn a_hold_with_a_sleep_in_it_stays_one() {
 
 #[test]
 fn who_sleeps_elsewhere_and_tries_again_has_not_had_it() {
-    // As parking_lot does, whose slow path is in sight; and at the end the lock is handed over.
+    // As parking_lot does, whose slow path is visible; at the end the lock is handed over.
     let mut trace = Trace::default();
     trace.acquire(0, 0, 1);
     trace.fail(1, 1);
@@ -517,7 +517,7 @@ fn a_token_to_park_with_is_no_lock() {
 
 #[test]
 fn the_sequence_of_a_condition_is_no_lock() {
-    // Whoever slept until it changed changes it later for others.
+    // A thread that slept until the word changed changes it later for others.
     let mut trace = Trace::default();
     for sequence in 0..4 {
         let thread = sequence as u32 % 2;
@@ -576,7 +576,7 @@ fn a_box_for_messages_is_no_lock() {
 
 #[test]
 fn blocks_that_are_emptied_are_dropped_and_no_others() {
-    // A free that finds a lock costs what its range costs, not what is kept.
+    // The cost of a free that finds a lock depends on its range, not on the number of kept locks.
     let mut trace = Trace::default();
     let at = |number: u64| A + (number << BLOCK_SHIFT);
     for number in 0..100 {
@@ -597,7 +597,7 @@ fn blocks_that_are_emptied_are_dropped_and_no_others() {
     assert_eq!(trace.locks.blocks.len(), 99);
     assert_eq!(trace.locks.take(9, at(1), 1 << 40).len(), 99);
     assert_eq!(trace.locks.blocks.len(), 0);
-    // The freed lock's waiter wants nothing of what lies there now.
+    // The freed lock's waiter wants nothing of the object that lies there now.
     trace.release(1, 2, 0);
     assert_eq!(trace.records(), []);
 }

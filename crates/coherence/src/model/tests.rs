@@ -89,7 +89,7 @@ fn what_was_written_before_it_was_thrown_out_is_still_news() {
     machine.cache.private_kib = Parameter::assumed(0.0625);
     machine.cache.private_ways = Parameter::assumed(1.0);
     let mut model = Model::new(&machine, 1);
-    // Both have had it, so who wrote what is known; then the second writes and loses it to its next line.
+    // Both cores have had it, so the writers are known; then the second core writes and loses it to its next line.
     access(&mut model, 0, LINE, Operation::Store);
     access(&mut model, 1, LINE + 8, Operation::Store);
     assert_eq!(access(&mut model, 1, LINE + 64, Operation::Load), Some(Class::LocalMemory));

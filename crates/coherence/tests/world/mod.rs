@@ -20,7 +20,7 @@ use uvfs_coherence::machine::{Machine, Parameter};
 use uvfs_coherence::profile::{Operation, Ordering};
 use uvfs_coherence::{Access, Miss, Model, Next, Scheduler, TICKS_PER_CYCLE, Ticks};
 
-/// What a thread does next.
+/// A thread's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Go on.
@@ -49,7 +49,7 @@ pub struct Count {
     pub false_shared: u64,
 }
 
-/// What programs see.
+/// The memory that programs see.
 pub struct Memory {
     pub scheduler: Scheduler,
     pub model: Model,
@@ -194,7 +194,7 @@ impl Memory {
     }
 }
 
-/// What a run gave.
+/// The result of a run.
 pub struct Finished {
     pub cycles: u64,
     pub counts: BTreeMap<u64, Count>,
