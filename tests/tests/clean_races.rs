@@ -50,7 +50,7 @@ fn a_complete_directory_that_came_later_keeps_its_names() {
     assert!(scene.top.stat("a/d/x").is_ok(), "it exists all the time");
 }
 
-/// As above without completeness: something outside is evicted.
+/// Bug: the same race without a complete directory: an entry from outside was evicted.
 #[test]
 fn names_of_what_came_later_are_not_evicted() {
     let scene = Scene::new();

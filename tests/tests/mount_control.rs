@@ -19,7 +19,7 @@ use uvfs_vfs::{Opens, PageCaching, VfsConfig, Waits};
 const NOBODY: u32 = 65534;
 const STRANGER: u32 = 65533;
 
-/// A mounted store: `/own` of NOBODY, with a file `f`, a directory `sub` of user 0 with a file `f`, and a link
+/// A mounted store: `/own` of `NOBODY`, with a file `f`, a directory `sub` of user 0 with a file `f`, and a link
 /// `link` to it; `/other` of user 0 with a file `f`.
 struct Mounted {
     hostile: Hostile,

@@ -252,7 +252,7 @@ fn an_overtaken_lookup_promises_nothing() {
     scene.end();
 }
 
-/// As above, for the name.
+/// The same for the name: a frontend must not cache it.
 #[test]
 fn an_overtaken_lookup_promises_no_name() {
     let scene = Scene::new();
@@ -517,7 +517,7 @@ fn rename_and_rename_onto_its_source() {
     scene.end();
 }
 
-/// As above: the object that loses its name must hear of it.
+/// A removal that a rename onto its name overtakes: the object that loses its name must be updated.
 #[test]
 fn unlink_and_rename_onto_its_victim() {
     let scene = Scene::new();

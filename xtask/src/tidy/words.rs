@@ -21,31 +21,16 @@ const IDIOMS: &[&str] =
 /// Parts of the tree that are not plain yet, with the number of forms that are left. It ends empty.
 const LEFT: &[(&str, usize)] = &[
     ("bench-compare/src/", 2),
-    ("bench/kit/", 3),
-    ("bench/papers/", 28),
-    ("bench/rows/", 5),
-    ("bench/src/", 65),
-    ("bench/workload/", 4),
-    ("crates/backends/", 97),
-    ("crates/cli/", 146),
+    ("crates/cli/", 20),
     ("crates/coherence/", 51),
     ("crates/contention-cli/", 2),
     ("crates/contention-runtime/", 61),
     ("crates/contention/", 73),
-    ("crates/control/", 26),
     ("crates/ext-write/", 55),
     ("crates/ext/", 27),
-    ("crates/fuse/", 126),
     ("crates/object/", 32),
     ("crates/residency/", 3),
     ("crates/terminal/", 3),
-    ("tests/browser/", 1),
-    ("tests/contention/", 2),
-    ("tests/fuzz/", 5),
-    ("tests/skip/", 2),
-    ("tests/src/", 9),
-    ("tests/tests/", 128),
-    ("xtask/src/", 18),
 ];
 /// Documents that record a decision or measurement at a date, or that a test prints from code.
 const RECORDS: &[&str] = &["docs/decisions/", "bench/results/", "docs/reference", "docs/man/"];
@@ -54,14 +39,12 @@ const RECORDS: &[&str] = &["docs/decisions/", "bench/results/", "docs/reference"
 const HEADER_MAX: usize = 25;
 /// Parts of the tree with longer headers, and how many.
 const LONG_HEADERS: &[(&str, usize)] = &[
-    ("crates/backends/", 5),
+    ("crates/backends/", 1),
     ("crates/coherence/", 1),
     ("crates/concurrent/", 10),
     ("crates/contention-runtime/", 4),
     ("crates/contention/", 5),
-    ("crates/control/", 1),
     ("crates/ext-write/", 1),
-    ("crates/fuse/", 3),
     ("crates/object/", 1),
 ];
 

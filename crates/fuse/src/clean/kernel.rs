@@ -30,11 +30,11 @@ const LOOK: usize = 4096;
 const STEP: usize = 64;
 /// Passes at most.
 const PASSES_MAX: usize = 4;
-/// Levels looked at.
+/// Most levels that are visited.
 const DEPTH_MAX: usize = 1 << 16;
-/// No forget for so long: no more will come. The kernel has queued them all when a message returns.
+/// After so long without a forget, no more will arrive. The kernel has queued them all when a message returns.
 const QUIET: Duration = Duration::from_millis(50);
-/// As above, in later passes, which seldom find anything.
+/// The value of [`QUIET`] for later passes, which seldom evict more.
 const QUIET_LATER: Duration = Duration::from_millis(15);
 /// All forgets are awaited for so long, and so much longer for each.
 const PATIENCE: Duration = Duration::from_secs(2);
