@@ -1,5 +1,5 @@
-//! `uvfs-bench image --write`: a new image for each sample, written through the mount tool, the kernel's ext4 on a loop device, and
-//! fuse2fs.
+//! `uvfs-bench image --write`: a new image for each sample, written through the mount tool, the kernel's ext4 on a loop
+//! device, and fuse2fs.
 //!
 //! # What the figures mean
 //! Each system has its own barriers. The kernel and uvfs flush the host's file when a program waits for that; fuse2fs

@@ -1,15 +1,15 @@
-//! Requests that a reader answers without a pass: cache hits, and requests that need no store.
+//! Requests that a reader answers without permission to wait: cache hits, and requests that need no store.
 //!
 //! # Boundary
 //! Returns the reply if it has no answer, and has then changed no cache.
 //!
 //! # Concurrency
-//! Nothing here waits for a store or for another request, except three jobs that have a pass: reading ahead, closing a
-//! file, and releasing a removed one.
+//! Nothing here waits for a store or for another request, except three jobs with that permission: reading ahead,
+//! closing a file, and releasing a removed one.
 //!
 //! # Why
 //! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that finds pages to
-//! read ahead starts that on this reader, if it has a pass.
+//! read ahead starts that on this reader, if it may wait.
 
 use super::due::Due;
 use super::{Lane, Shared, close};
@@ -181,8 +181,8 @@ fn read<R: Reply>(
     due
 }
 
-/// Returns lookups to the table. Freeing their nodes may need the store: this reader does that only with a pass, and a
-/// worker otherwise. It is never refused.
+/// Returns lookups to the table. Freeing their nodes may need the store: this reader does that only if it may wait, and
+/// a worker otherwise. It is never refused.
 fn forget<R: Reply>(shared: &Arc<Shared<R>>, node: u64, lookups: u64, due: Due<R>) {
     let gone = shared.server.give_back(node, lookups);
     due.send(&shared.server.counters, Ok(Answer::Done));
