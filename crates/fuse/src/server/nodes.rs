@@ -483,7 +483,7 @@ impl NodeTable {
         exact
     }
 
-    /// [`NodeTable::forget`] without asking the store: returns the last hold, if it was the last, to be released.
+    /// [`NodeTable::forget`] without asking the store: returns the hold to be released, if the count is now zero.
     pub(crate) fn give_back(&self, id: u64, lookups: u64) -> (bool, Option<Gone>) {
         if id == ROOT {
             return (true, None);

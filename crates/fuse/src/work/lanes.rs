@@ -44,8 +44,8 @@ pub(crate) const JOB_BYTES: usize = 4 << 10;
 /// The lane of closes. Such requests carry the user that ran when the last descriptor was closed, which may be
 /// unrelated; no user has this number.
 pub(super) const CLOSING: u32 = u32::MAX;
-/// The lane of pages that the kernel writes for no user: stores to a mapping. No user has this number either: user ids
-/// end at 2^32 - 2, the kernel's overflow id.
+/// The lane of pages that the kernel writes for no user: stores to a mapping. User ids end at 2^32 - 2, this number,
+/// which belongs to no user.
 pub(super) const PAGES: u32 = u32::MAX - 1;
 
 /// The part of a store that a request may wait for.
