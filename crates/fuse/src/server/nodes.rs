@@ -65,7 +65,7 @@ impl Gone {
     }
 }
 
-/// The place of an entry in a reply, and the attributes of its object in it.
+/// The place of an entry in a reply, and the facts about its object that are recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) generation: u32,
