@@ -64,6 +64,11 @@ pub fn log_place(image: &Image, source: &Source) -> Result<Option<LogPlace>> {
     let mut head = journal_head(image, source, &journal)?;
     head.set_features(image.superblock());
     let runs = runs(image, &journal)?;
+    // A block that is missing would end writing in the middle of a commit.
+    let written = runs.iter().take_while(|run| matches!(run.place, Place::At(_))).last();
+    if written.map_or(0, |run| run.logical + run.length) < u64::from(head.ring().1) {
+        return Err(Error::NotWritable("its journal has a hole: let e2fsck look".into()));
+    }
     let sequence = head.sequence().max(1);
     Ok(Some(LogPlace { head, runs, sequence }))
 }

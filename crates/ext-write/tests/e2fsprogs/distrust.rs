@@ -3,6 +3,7 @@
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::new;
 use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use uvfs_ext::encode::extent::{Child, Entries, Extent, encode};
 use uvfs_ext::{Image, Inode, Kind, Place, ROOT};
@@ -151,5 +152,26 @@ fn a_tree_that_cannot_be_costs_its_inode_alone() {
         let own = tables + 1024..tables + 2048;
         assert!(after[own.clone()] == plain[own], "{about}");
         Volume::open(device.clone()).unwrap().close().unwrap();
+    }
+}
+
+/// The journal's file had a hole. The image was opened, and writing ended in the middle of the commit that came to the hole.
+#[test]
+fn a_journal_with_a_hole_is_refused_before_anything_is_written() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let path = workshop.path("hole.img");
+    for hole in ["500 520", "1023 1023", "0 0"] {
+        fs::write(&path, image(&workshop, &[], 10)).unwrap();
+        let mut debugfs = Command::new("debugfs");
+        debugfs.args(["-w", "-R", &format!("punch <8> {hole}")]).arg(&path);
+        assert!(debugfs.stderr(Stdio::null()).status().unwrap().success());
+        let bytes = fs::read(&path).unwrap();
+        let device = Arc::new(WritableMemory::new(bytes.clone()));
+        let refused = Volume::open(device.clone()).map(drop);
+        assert!(refused.is_err(), "{hole}");
+        assert!(device.bytes() == bytes, "{hole}: a refusal writes nothing");
     }
 }
