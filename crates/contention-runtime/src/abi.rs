@@ -1,7 +1,7 @@
-//! What the ThreadSanitizer pass of LLVM and of GCC calls, and what a program may call itself.
+//! The entry points that the ThreadSanitizer pass of LLVM and of GCC calls, and those that a program may call itself.
 //!
 //! # Boundary
-//! Entry points only: each hands on what was accessed, how, and from where. The atomic operations are
+//! Entry points only: each passes on the address, the kind and the place of an access. The atomic operations are
 //! carried out here, since the pass replaces them by calls; all at the strongest ordering, which the
 //! simulated machine has anyway.
 //!
@@ -72,8 +72,8 @@ with_caller!(__tsan_write_range => range, "rdx", "ecx" = kind(Operation::Store, 
 with_caller!(__tsan_memcpy => copy, "rcx");
 with_caller!(__tsan_memmove => copy_overlapping, "rcx");
 with_caller!(__tsan_memset => fill, "rcx");
-// GCC's pass leaves these calls as they are; the programs are linked with `--wrap` (`build/compiler.rs`), so that theirs come
-// here and nobody else's do.
+// GCC's pass does not replace these calls. The programs are linked with `--wrap` (`build/compiler.rs`), so that only their
+// own calls arrive here.
 with_caller!(__wrap_memcpy => copy, "rcx");
 with_caller!(__wrap_memmove => copy_overlapping, "rcx");
 with_caller!(__wrap_memset => fill, "rcx");
@@ -113,7 +113,7 @@ extern "C" fn __tsan_atomic_thread_fence(_ordering: i32) {
 // SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_atomic_signal_fence(_ordering: i32) {
-    // ORDERING: SeqCst, as above, for the compiler only.
+    // ORDERING: SeqCst, the strongest that the caller may have asked for, for the compiler only.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
@@ -339,7 +339,7 @@ __tsan_atomic64_fetch_or __tsan_atomic64_fetch_xor __tsan_atomic64_fetch_nand);
 /// An atomic update of 16 bytes; the value for the locks is the lower half.
 ///
 /// # Safety
-/// `cell` is aligned to 16 and writable: the pass hands over only what the program updates or loads
+/// `cell` is aligned to 16 and writable: the pass passes only cells that the program updates or loads
 /// atomically, and its compilers align such a cell so.
 unsafe fn update_128(
     cell: *mut u128,
@@ -410,7 +410,7 @@ unsafe extern "C" fn compare_flag_128(
     order: i32,
     failure: i32,
 ) -> i32 {
-    // SAFETY: the program gives both; what was found goes back into `expected`.
+    // SAFETY: the program gives both; the value that was found is stored to `expected`.
     unsafe {
         let wanted = *expected;
         let found = compare_128(cell, wanted, value, order, failure);

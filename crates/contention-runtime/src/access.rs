@@ -1,17 +1,17 @@
 //! The way of every access: charge it, let an earlier core go first, ask the model.
 //!
 //! # Boundary
-//! Between the compiler's calls ([`crate::abi`]) and the model. What is charged besides accesses, other
-//! modules charge.
+//! Between the compiler's calls ([`crate::abi`]) and the model. Other modules charge everything that is no
+//! access.
 //!
 //! # Concurrency
-//! As [`crate::state`]: the gate is closed from [`begin`] to [`end`], so an atomic operation and what is
-//! noted of it are one step. A switch happens only before an access is charged, never between the charge
+//! As [`crate::state`]: the gate is closed from [`begin`] to [`end`], so an atomic operation and its
+//! record are one step. A switch happens only before an access is charged, never between the charge
 //! and the operation: A1, the order of charges is the order of operations.
 //!
 //! # Why
-//! Ahead of the slowest core a plain access may be by a little (`slack`), which saves most switches;
-//! an atomic one never, since atomics are what threads order themselves by. Weakness: the order of
+//! A plain access may be ahead of the slowest core by a little (`slack`), which saves most switches.
+//! An atomic access may not, since threads order themselves by atomics. Weakness: the order of
 //! racing plain accesses is exact only to the slack.
 
 use crate::compute::Nearness;
@@ -42,7 +42,7 @@ const ORDERINGS: [Ordering; 6] = [
     Ordering::SequentiallyConsistent,
 ];
 
-/// What an access is, in one word: `bytes << 8 | ordering << 4 | operation`.
+/// The kind of an access, in one word: `bytes << 8 | ordering << 4 | operation`.
 pub(crate) const fn kind(operation: Operation, bytes: u32) -> u32 {
     bytes << 8 | code(operation)
 }
@@ -148,12 +148,12 @@ fn copied() {
     }
 }
 
-/// How far ahead of the slowest core a thread may come that computes and accesses nothing, as a multiple of the slack: what
-/// it does is seen by nobody, so that this only has to end.
+/// How far ahead of the slowest core a thread may be that computes and accesses nothing, as a multiple of the slack. No
+/// other thread sees its work, so the limit only has to exist.
 const BLOCKS_AHEAD: Ticks = 16;
 
-/// A block of the program begins: what was executed since the last point takes its time. Others may be due: a loop of
-/// blocks that looks where no access is seen would go on for ever.
+/// A block of the program begins: the instructions since the last point take their time. Other threads may be due: a loop of
+/// blocks whose accesses are not seen would otherwise never end.
 ///
 /// # Safety
 /// As [`plain`]: the argument is a number here.
@@ -190,7 +190,7 @@ fn reach(pc: u64) {
     let (cost, stalled) = compute.reach(progress, pc);
     thread.stalled.set(thread.stalled.get() + stalled);
     scheduler.advance(cost);
-    // ORDERING: Relaxed; as in `enter`.
+    // ORDERING: Relaxed; the watchdog only looks whether it moves, and only the master moves it.
     PROGRESS.store(scheduler.now(), atomic::Ordering::Relaxed);
 }
 
@@ -199,7 +199,7 @@ fn reach(pc: u64) {
 #[inline(always)]
 fn touch(address: u64, pc: u64, core: usize) {
     let state = simulation();
-    // SAFETY: as in `reach`.
+    // SAFETY: behind the closed gate, and until their last use only these two are called, which know nothing of the simulation.
     let (compute, progress) =
         unsafe { (state.compute.unchecked(), state.current.get().progress.unchecked()) };
     let line = address & !state.line_mask;
@@ -210,8 +210,8 @@ fn touch(address: u64, pc: u64, core: usize) {
     }
 }
 
-/// A plain access that left the core's own cache; what it took in order. A line of another core's is waited for; one
-/// from below overlaps with what does not need it.
+/// A plain access that left the core's own cache; returns the time that passes in order. The core waits for a line of another core.
+/// A line from a cache below or from memory overlaps with instructions that do not need it.
 fn miss_in_order(address: u64, pc: u64, core: usize, writes: bool, miss: &Miss) -> Ticks {
     let state = simulation();
     let mut compute = state.compute.get();
@@ -302,8 +302,8 @@ fn charge_split(address: u64, pc: u64, kind: u32) -> u32 {
     site
 }
 
-/// An atomic access is where threads meet: all before it is charged before it. One that updates waits for what is
-/// under way.
+/// Threads meet at atomic accesses: everything before one is charged before it. An access that updates waits for all
+/// that is under way.
 fn reach_atomic(pc: u64, kind: u32) {
     let state = simulation();
     // Called by the C library, perhaps.
@@ -347,7 +347,7 @@ fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
     let mut scheduler = state.scheduler.get();
     let core = scheduler.current_core();
     let now = scheduler.now();
-    // ORDERING: Relaxed; as in `enter`.
+    // ORDERING: Relaxed; the watchdog only looks whether it moves, and only the master moves it.
     PROGRESS.store(now, atomic::Ordering::Relaxed);
     thread.last_begin.set(now);
     thread.last_site.set(site);
@@ -376,8 +376,8 @@ fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
     site
 }
 
-/// Charges a plain access that the core's own cache answers alone while nobody else is due; false: it is not one, and
-/// nothing was done. What [`charge`] does for it, in fewer steps; only a store needs its site's number, which
+/// Charges a plain access that the core's own cache answers while no other thread is due; false: it is another access, and
+/// nothing was done. It does the same as [`charge`], in fewer steps; only a store needs its site's number, which
 /// the model keeps. The address is not noted as the thread's last: an atomic load that follows has another `pc`.
 #[inline(always)]
 fn charge_quick(address: u64, pc: u64, kind: u32) -> bool {
@@ -397,7 +397,7 @@ fn charge_quick(address: u64, pc: u64, kind: u32) -> bool {
     let Some(contended) = model.quick(core, address, bytes, writer) else { return false };
     thread.accesses.set(thread.accesses.get() + 1);
     thread.last_pc.set(pc);
-    // ORDERING: Relaxed; as in `enter`. It moves with every access.
+    // ORDERING: Relaxed; the watchdog only looks whether it moves. It moves with every access.
     PROGRESS.store(scheduler.now(), atomic::Ordering::Relaxed);
     scheduler.advance(state.costs.plain);
     if state.computes {
@@ -428,7 +428,7 @@ pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
         // SAFETY: the stack is where the caller of `__tsan_func_entry` keeps where that returns to.
         reach(unsafe { *(stack as *const u64) });
     }
-    // ORDERING: Relaxed; as in `enter`.
+    // ORDERING: Relaxed; the watchdog only looks whether it moves, and only the master moves it.
     PROGRESS.store(state.scheduler.get().now(), atomic::Ordering::Relaxed);
     state.current.get().push(caller, stack);
     let yields = state.scheduler.get().must_yield(state.slack);

@@ -1,4 +1,4 @@
-//! The program's own instructions, decoded: what was executed between two calls that the compiler's passes made.
+//! The program's own instructions, decoded: those executed between two calls that the compiler's passes made.
 //!
 //! # Boundary
 //! From two return addresses to the operations between them ([`Code::path`]). Knows neither clocks nor caches.
@@ -7,8 +7,8 @@
 //! As [`crate::state`]; the code of a loaded file does not change.
 //!
 //! # Why
-//! A call stands in every block, so the way from one to the next goes through a handful of jumps and can be searched.
-//! What is there only because accesses are announced is left out: the calls, what sets their arguments up, and
+//! Each block has a call, so the path from one call to the next has a handful of jumps and can be searched.
+//! Instructions that exist only because accesses are announced are left out: the calls, the set-up of their arguments, and
 //! stack slots that keep registers across them, which are taken for registers. Weakness: a program whose variables
 //! live on the stack, as one built without optimisation, is taken for faster than it is; behind a jump through a
 //! table, code up to the next block's call is not found.
@@ -24,12 +24,12 @@ use uvfs_coherence::pipeline::{Kind, NOWHERE, Operation};
 
 /// Instructions that a search looks at.
 const SEARCHED: usize = 4000;
-/// Of what a load brings for the instruction that it is part of.
+/// The part of a load's result that its own instruction uses.
 const LOADED: u16 = 100;
 const FLAGS: u16 = 99;
 const SLOTS: u16 = 128;
 
-/// What a call is to us.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Called {
     /// It tells where execution is: a block, an atomic access, a function's entry or exit.
@@ -79,7 +79,7 @@ struct Piece {
 }
 
 /// # Safety
-/// The loader calls it, with a record that is valid meanwhile, and `data` is what [`Code::read`] gave.
+/// The loader calls it, with a record that is valid meanwhile, and `data` is the pointer that [`Code::read`] passed.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader gives a valid record; `data` is the vector that `read` passed.
     let (info, parts) = unsafe { (&*info, &mut *data.cast::<Vec<Part>>()) };
@@ -193,7 +193,7 @@ impl Code {
     /// Looks which files are loaded.
     pub(crate) fn read(&mut self) {
         let mut parts: Vec<Part> = Vec::new();
-        // SAFETY: `visit` gets the vector back as what it is.
+        // SAFETY: `visit` gets the same vector back.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut parts).cast()) };
         self.parts = parts;
     }
@@ -216,7 +216,7 @@ impl Code {
         (!instruction.is_invalid()).then_some(instruction)
     }
 
-    /// What a call calls.
+    /// The target of a call.
     fn called(part: &Part, call: &Instruction) -> Called {
         let of_word = |word: u64| {
             let found = part.words.binary_search_by_key(&word, |(at, _)| *at);
@@ -239,7 +239,7 @@ impl Code {
         Called::Other(Some(target))
     }
 
-    /// What was executed from `from` to `to`, both right behind a call.
+    /// The instructions executed from `from` to `to`, both directly behind a call.
     pub(crate) fn path(&mut self, from: u64, to: u64) -> Path {
         let Some(index) = self.part(from) else { return Path::default() };
         let mut pieces = vec![Piece { start: from, end: 0, before: None }];
@@ -428,7 +428,7 @@ impl Code {
 #[derive(Debug, Default)]
 struct Made {
     operations: Vec<Operation>,
-    /// Announced accesses whose instructions are still to come.
+    /// Announced accesses whose instructions have not come yet.
     announced: VecDeque<u64>,
     /// Where the last call was.
     since: usize,
@@ -442,7 +442,7 @@ impl Made {
             self.since = self.operations.len();
             return;
         }
-        // What set its arguments up is there for it alone.
+        // The set-up of its arguments exists only for it.
         let arguments: &[Register] = if called == Called::Access {
             &[Register::RDI]
         } else {

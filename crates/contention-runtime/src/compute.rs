@@ -1,18 +1,18 @@
-//! Time of what lies between accesses: each point that the compiler's passes tell of is reached by a path of instructions.
+//! Time of the instructions between accesses: a path of instructions leads to each point that the compiler's passes announce.
 //!
 //! # Boundary
-//! Charges the running thread's clock. What instructions there are is [`crate::code`]'s, what they take
-//! [`uvfs_coherence::pipeline`]'s.
+//! Charges the running thread's clock. [`crate::code`] finds the instructions, [`uvfs_coherence::pipeline`]
+//! knows their times.
 //!
 //! # Concurrency
 //! As [`crate::state`].
 //!
 //! # Why
-//! A path in a state of the pipeline always takes the same and leaves the same state, so states are numbered and the
-//! answers kept: what a loop's turn costs here is one look into a table. Branches are guessed as a processor
+//! A path in a state of the pipeline always takes the same time and leaves the same state. States are therefore numbered and
+//! the answers kept: one turn of a loop costs one look into a table. Branches are guessed as a processor
 //! does, by the place alone and by the last few places. Loads that the first cache does not answer are part of the
-//! path's time, so that they overlap where they can; lines that another core has are not, they are waited for where
-//! they are, as before. Weakness: a thread that is switched to finds the guesses of the others.
+//! path's time, so that they overlap where they can. The core waits in order for lines that another core has.
+//! Weakness: a thread that is switched to finds the guesses of the others.
 
 use crate::code::Code;
 use crate::state::Table;
@@ -54,7 +54,7 @@ struct Answer {
     next: u32,
     to: u64,
     cost: u32,
-    /// Of it, what misses took.
+    /// The part of it that misses took.
     stalled: u32,
     branches: bool,
     /// Where it begins, for guessing.
@@ -73,7 +73,7 @@ pub(crate) struct Progress {
     pub(crate) generation: u32,
     /// Of the places that branches led to, the last in the lowest bits.
     history: u64,
-    /// The same of many more, as a hash, and what has to be taken out of it again.
+    /// The same of many more places, as a hash, and the places that leave it next.
     far: u64,
     places: Box<[u16; FAR]>,
     place: usize,
@@ -118,11 +118,11 @@ pub(crate) struct Compute {
     kept: Box<[Answer]>,
     /// Answers where accesses took longer or a guess was wrong.
     rare: Table<(u32, u64, u64), Answer>,
-    /// By the place alone, then by more and more of what was before.
+    /// By the place alone, then by more and more of the places before.
     guesses: [Box<[Guess]>; 4],
     first: First,
     pub(crate) second_level: Ticks,
-    /// Of a latency, in 1024ths: what it takes when the line was fetched ahead.
+    /// In 1024ths, the part of a latency that remains when the line was fetched ahead.
     streamed: Ticks,
 }
 
@@ -142,7 +142,7 @@ struct First {
     sets: Vec<[u64; WAYS]>,
 }
 
-/// What a core's first cache says of a line.
+/// The answer of a core's first cache for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nearness {
     /// It has it.
@@ -167,7 +167,7 @@ impl First {
         }
     }
 
-    /// The core takes the line in; what was there before.
+    /// The core inserts the line; returns the entry before.
     #[inline(always)]
     fn touch(&mut self, core: usize, line: u64) -> Nearness {
         let Some(mask) = self.mask else { return Nearness::Here };
@@ -244,12 +244,12 @@ impl Compute {
         self.first.touch(core, line)
     }
 
-    /// What a line takes of `latency` if nothing waits for it.
+    /// The part of `latency` that a line takes if no instruction waits for it.
     fn streamed(&self, latency: Ticks) -> Ticks {
         latency * self.streamed / 1024
     }
 
-    /// The core fetches a line that nothing waits for: it keeps the way to memory busy, beside what is computed.
+    /// The core fetches a line that no instruction waits for: it keeps the path to memory busy beside the computation.
     pub(crate) fn fetched(&self, progress: &mut Progress, latency: Ticks) {
         let by = self.streamed(latency);
         // Lines of one block are one.
@@ -279,7 +279,7 @@ impl Compute {
         }
     }
 
-    /// The thread is behind the call that returns to `pc`: what it took to come there, and what of it were misses.
+    /// The thread is behind the call that returns to `pc`: returns the time of the path there, and the part of it for misses.
     #[inline(always)]
     pub(crate) fn reach(&mut self, progress: &mut Progress, pc: u64) -> (Ticks, Ticks) {
         self.refresh(progress);
@@ -435,13 +435,13 @@ impl Compute {
         self.code.any()
     }
 
-    /// Whether `pc` is in code whose blocks tell of themselves.
+    /// Whether `pc` is in code whose blocks announce themselves.
     pub(crate) fn knows(&mut self, pc: u64) -> bool {
         self.code.knows(pc)
     }
 
-    /// The thread goes on behind the call that returns to `pc`, wherever it was: a function has ended. What
-    /// its end took.
+    /// The thread continues behind the call that returns to `pc`, wherever it was: a function has ended. Returns the
+    /// time of its end.
     pub(crate) fn go_to(&mut self, progress: &mut Progress, pc: u64) -> Ticks {
         self.step(progress, pc | GOES, |compute, here| {
             let path = compute.path(here.at, 0);

@@ -1,8 +1,8 @@
 //! The processor's own counter (`rdtsc`) in virtual time.
 //!
 //! # Boundary
-//! Reads of that counter, which are instructions and not calls; and, since answering one needs the signal
-//! SIGSEGV, what the program may do with that signal.
+//! Reads of that counter, which are instructions and not calls; and, since an answer needs the signal
+//! SIGSEGV, the program's own use of that signal.
 //!
 //! # Concurrency
 //! ```text
@@ -12,7 +12,7 @@
 //!      └──── allow ─────┘ └──────────────────┘ by the kernel's page of functions: the real counter
 //! ```
 //! C1. While a simulated program runs, its one master thread is REFUSED. A real thread inherits that and is ALLOWED
-//!     before it parks: it has all signals blocked, and what it may yet run at its end is the C library's.
+//!     before it parks: it has all signals blocked, and at its end it runs only code of the C library.
 //! C2. A child and a program that takes this one's place are ALLOWED before they begin: they inherit the flag,
 //!     and even the loader's first read would end them. Where the C library makes the child itself, as for
 //!     `system`, the master is ALLOWED across the call.
@@ -47,7 +47,7 @@ const ORDER: Ordering = Ordering::Relaxed;
 
 /// Whether SIGSEGV is this library's: from [`begin`] on, in children too.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// What the program read last.
+/// The value that the program read last.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Takes SIGSEGV over, with a handler that a library of the program's may have set before; from here on the
@@ -80,7 +80,7 @@ fn refuse() {
     REFUSED.store(refuse_counter(true), ORDER);
 }
 
-/// From here on it reads the processor's (C2). Says what it was.
+/// From here on the program reads the processor's counter (C2). Returns the setting before.
 pub(crate) fn allow() -> bool {
     // ORDERING: Relaxed; as said at `ORDER`.
     let was = REFUSED.swap(false, ORDER);
@@ -106,7 +106,7 @@ pub(crate) fn has_begun() -> bool {
 /// Answers a SIGSEGV that a read of the counter caused; false: something else did.
 ///
 /// # Safety
-/// `context` is what the kernel gave the handler of SIGSEGV as its third argument, on the master.
+/// `context` is the third argument of the kernel's call of the handler of SIGSEGV, on the master.
 pub(crate) unsafe fn answer(context: *mut c_void) -> bool {
     // SAFETY: by this function's own contract.
     let Some(bytes) = (unsafe { counter_read(context) }) else { return false };
@@ -114,7 +114,7 @@ pub(crate) unsafe fn answer(context: *mut c_void) -> bool {
         // The run is over: the instruction runs again, and is allowed.
         return allow() || refuse_counter(false);
     }
-    // SAFETY: as above.
+    // SAFETY: by this function's own contract.
     let by_kernel = in_kernels_page(unsafe { interrupted_at(context) });
     let value = if by_kernel {
         refuse_counter(false);
@@ -125,14 +125,14 @@ pub(crate) unsafe fn answer(context: *mut c_void) -> bool {
         virtual_counter()
     };
     let here = if by_kernel || gate() != OPEN { (0, 0) } else { crate::cores::here() };
-    // SAFETY: as above; `bytes` is what `counter_read` said.
+    // SAFETY: by this function's own contract; `bytes` is the answer of `counter_read`.
     unsafe { answer_counter(context, bytes, value, here) };
     true
 }
 
-/// One step a cycle of the simulated machine, from where the monotonic clock began. Reading takes as long as
-/// reading a clock. A handler of the program's that runs while the gate is closed, and so the simulation half
-/// changed, reads what was read last.
+/// One step a cycle of the simulated machine, from the start of the monotonic clock. A read takes as long as
+/// reading a clock. A handler of the program that runs while the gate is closed, and so the simulation half
+/// changed, reads the last value again.
 fn virtual_counter() -> u64 {
     if gate() == OPEN {
         let state = simulation();
@@ -148,7 +148,7 @@ fn virtual_counter() -> u64 {
 /// `clock_gettime`: it reckons with the real counter.
 fn in_kernels_page(at: u64) -> bool {
     const BYTES: u64 = 8192;
-    // SAFETY: only reads what the kernel passed to the process.
+    // SAFETY: only reads the kernel's auxiliary vector of the process.
     let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
     start != 0 && (start..start + BYTES).contains(&at)
 }
@@ -180,7 +180,7 @@ pub(crate) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
     true
 }
 
-/// Keeps what the program asked for SIGSEGV; what to ask the kernel for in its place (C3).
+/// Keeps the program's request for SIGSEGV; returns the request for the kernel in its place (C3).
 pub(crate) fn keep(wanted: &sigaction, own: sigaction) -> sigaction {
     // ORDERING: Relaxed; as said at `ORDER`.
     HANDLER.store(wanted.sa_sigaction, ORDER);
@@ -193,7 +193,7 @@ pub(crate) fn keep(wanted: &sigaction, own: sigaction) -> sigaction {
     sigaction { sa_sigaction: own.sa_sigaction, sa_flags: flags, ..*wanted }
 }
 
-/// Shows the program its own handler of SIGSEGV in what the kernel said.
+/// Shows the program its own handler of SIGSEGV in the kernel's answer.
 pub(crate) fn show(action: &mut sigaction) {
     // ORDERING: Relaxed; as said at `ORDER`.
     action.sa_sigaction = HANDLER.load(ORDER);
@@ -226,7 +226,7 @@ unsafe fn mask(
     new: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    // SAFETY: by this function's own contract; what is unblocked may contain any signal.
+    // SAFETY: by this function's own contract; the unblocked set may contain any signal.
     unsafe {
         match without_ours(new) {
             Some(set) if how != libc::SIG_UNBLOCK => next(how, &set, old),

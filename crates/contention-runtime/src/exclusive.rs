@@ -1,18 +1,18 @@
 //! A value that one place at a time may change, checked.
 //!
 //! # Boundary
-//! Knows neither the gate nor the simulation, whose fields are of this type.
+//! Knows neither the gate nor the simulation, which has fields of this type.
 //!
 //! # Concurrency
-//! None: not `Sync`. What shares it between threads says why only one of them comes here (`state`, G1 and G2).
+//! None: not `Sync`. The owner that shares it between threads says why only one of them uses it (`state`, G1 and G2).
 //!
 //! # Why
-//! The simulation was once handed out whole, as `&'static mut`: a futex call held it while the clock's conversion
-//! asked for it again, which is undefined behaviour whatever the compiler makes of it. Now each field is taken for as
-//! long as one statement needs it, and taking it twice ends the program with the place. It is std's `RefCell` without shared
-//! borrows: one flag, looked at once; the way of every access goes around it, which
-//! cost a sixth of a run. Weakness: what holds a field and calls something that takes it too is found by
-//! a run, not by the compiler.
+//! The simulation was once borrowed whole, as `&'static mut`: a futex call held it while the clock's conversion
+//! borrowed it again, which is undefined behaviour for any compiler. Now a statement takes one field while it
+//! needs it, and a second take ends the program with the place. It is std's `RefCell` without shared
+//! borrows: one flag, read once. The path of every access does not read it, because that
+//! cost a sixth of a run. Weakness: a run, not the compiler, finds code that holds a field and calls code that takes
+//! it, too.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ impl<T> Exclusive<T> {
     /// The value, for as long as the guard lives.
     ///
     /// # Panics
-    /// If somebody else has it.
+    /// If other code has it.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn get(&self) -> Taken<'_, T> {
@@ -45,7 +45,7 @@ impl<T> Exclusive<T> {
     /// The value, where looking at the flag would cost: the way of every access.
     ///
     /// # Safety
-    /// Nobody has it, and until the reference is used last nothing is called that takes it.
+    /// No other code has it, and until the last use of the reference no code is called that takes it.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "its caller promises that there is no other reference")]
     pub(crate) unsafe fn unchecked(&self) -> &mut T {
@@ -54,7 +54,7 @@ impl<T> Exclusive<T> {
         unsafe { &mut *self.value.get() }
     }
 
-    /// Whether somebody has it: a signal's handler may have come between.
+    /// Whether it is taken: a signal's handler may have interrupted the code that has it.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.get()
     }
@@ -86,7 +86,7 @@ impl<T> Deref for Taken<'_, T> {
 impl<T> DerefMut for Taken<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed mutably.
+        // SAFETY: `taken` is true while this guard lives, so it is the only one, and it is borrowed mutably.
         unsafe { &mut *self.owner.value.get() }
     }
 }

@@ -1,11 +1,11 @@
-//! The `syscall` function: futexes in virtual time, and what else must not reach the kernel.
+//! The `syscall` function: futexes in virtual time, and other calls that must not reach the kernel.
 //!
 //! # Boundary
 //! System calls that a program makes by number, as Rust's standard library and parking_lot do for
 //! futexes. All others go to the kernel.
 //!
 //! # Concurrency
-//! As [`crate::state`]: between the comparison of a futex's word and the queueing nobody else runs.
+//! As [`crate::state`]: between the comparison of a futex's word and the queueing no other thread runs.
 //!
 //! # Why
 //! Blocking is exact even where the code that blocks is precompiled, since it must come through here.

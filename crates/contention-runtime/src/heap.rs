@@ -1,4 +1,4 @@
-//! The allocator's functions: the next allocator serves them, the runtime notes what it gave.
+//! The allocator's functions: the next allocator serves them, the runtime notes each block.
 //!
 //! # Boundary
 //! Notes and charges; never switches, since the C library calls these with locks of its own held.
@@ -21,7 +21,7 @@ use crate::threads::current;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the look-up of the next allocator itself allocates: from here, never freed.
+/// Memory for the look-up of the next allocator itself: from here, never freed.
 const EARLY_BYTES: usize = 64 << 10;
 #[repr(align(4096))]
 struct Early(std::cell::UnsafeCell<[u8; EARLY_BYTES]>);
@@ -37,7 +37,7 @@ fn early(bytes: usize) -> *mut c_void {
     if start + bytes > EARLY_BYTES {
         return std::ptr::null_mut();
     }
-    // SAFETY: within the array, which nobody else refers to.
+    // SAFETY: within the array, which no other code refers to.
     unsafe { EARLY.0.get().cast::<u8>().add(start).cast() }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! # Concurrency
 //! As [`crate::state`]. The call itself is made when its descriptor is ready, so the master does not wait
-//! in it; the exceptions are `writev`, `sendmsg` and `connect`, and calls on what `poll` calls ready
-//! and is not.
+//! in it. Exceptions are `writev`, `sendmsg` and `connect`, and calls on descriptors that `poll` wrongly calls
+//! ready.
 //!
 //! # Why
 //! The other end of a pipe may be another virtual thread, which only runs if this one lets it. Weakness:
@@ -25,7 +25,7 @@ use uvfs_coherence::{TICKS_PER_CYCLE, Ticks};
 /// Virtual time between two looks: from here, doubled up to there.
 const FIRST_LOOK: Ticks = 20_000 * TICKS_PER_CYCLE;
 const LAST_LOOK: Ticks = 2_600_000 * TICKS_PER_CYCLE;
-/// What a pipe takes at once if it takes anything.
+/// The bytes that a pipe takes at once if it takes any.
 const PIPE_BYTES: usize = 4096;
 
 /// How a look ended.
@@ -35,7 +35,7 @@ enum Look {
     Interrupted,
 }
 
-/// What one may do while nothing is ready, in real milliseconds: nothing, a little, or wait for ever.
+/// How long to wait while no descriptor is ready, in real milliseconds: not at all, a little, or without end.
 fn patience() -> c_int {
     // ORDERING: Relaxed; both are changed by this thread only.
     match (RUNNABLE.load(Ordering::Relaxed), TIMED.load(Ordering::Relaxed)) {
@@ -68,7 +68,7 @@ fn look_until(
         let until = now + interval;
         interval = (interval * 2).min(LAST_LOOK);
         really = match (patience(), deadline) {
-            // Nobody else is there: virtual time stands still meanwhile, or jumps to the deadline.
+            // No other thread can run: virtual time stands still meanwhile, or jumps to the deadline.
             (-1, None) => -1,
             (_, Some(deadline)) if patience() != 0 => {
                 let first = look(1);
@@ -249,7 +249,7 @@ fn poll_until(descriptors: &mut [pollfd], deadline: Option<Ticks>) -> Option<c_i
 }
 
 /// # Safety
-/// `descriptors` points to `count` records that nobody else uses during the call, or `count` is zero.
+/// `descriptors` points to `count` records that no other thread uses during the call, or `count` is zero.
 unsafe fn records<'a>(descriptors: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if count == 0 {
         return &mut [];
@@ -439,7 +439,7 @@ unsafe extern "C-unwind" fn virtual_wait4(
     }
     let mut found = 0;
     let ended = look_until(-1, None, |real| {
-        // SAFETY: the program's arguments. Where nobody else can run, this really waits.
+        // SAFETY: the program's arguments. Where no other thread can run, this really waits.
         found = unsafe {
             if real > 0 {
                 poll_now(&mut [], real);

@@ -21,11 +21,11 @@
 //!
 //! # Why
 //! `unsafe` and atomics are used here, which the workspace otherwise keeps to one crate: contexts, entry
-//! points of a C interface and interposed functions cannot be written without (decision 0016).
-//! Weakness: what neither the compiler's pass nor the C library's functions show is not seen: inline
+//! points of a C interface and interposed functions cannot be written without them (decision 0016).
+//! Weakness: code that neither the compiler's pass nor the C library's functions show is not seen: inline
 //! assembly, precompiled code, the kernel.
 
-// Only x86-64 Linux with glibc is supported: elsewhere this is an empty library, which nobody embeds, and the
+// Only x86-64 Linux with glibc is supported. Elsewhere this is an empty library that is not embedded, and the
 // rest of the workspace is tested. Another processor needs a file beside `src/switch/x86_64.rs` with the items
 // that `src/switch/mod.rs` lists.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
@@ -76,7 +76,7 @@ pub(crate) fn message(text: &str) {
     unsafe { switch::system_call(libc::SYS_writev, arguments) };
 }
 
-/// Says once that the program does what is not simulated.
+/// Reports once that the program uses a function that is not simulated.
 pub(crate) fn unsupported(what: &str) {
     use std::sync::atomic::{AtomicBool, Ordering};
     static SAID: AtomicBool = AtomicBool::new(false);

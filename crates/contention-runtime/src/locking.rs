@@ -1,4 +1,4 @@
-//! What the lock statistics are told, and how their records find their objects.
+//! The input of the lock statistics, and how their records find their objects.
 //!
 //! # Boundary
 //! Between the calls that see a lock (atomics, futexes, pthread) and [`uvfs_coherence::locks`].
@@ -68,7 +68,7 @@ pub(crate) fn acquired(kind: LockKind, address: u64, site: u32, begin: Ticks, co
     simulation().locking.get().locks.pthread_acquired(kind, &event, contended);
 }
 
-/// The current thread goes on behind a condition, a barrier or a semaphore; the call began at `begin`.
+/// The current thread continues behind a condition, a barrier or a semaphore; the call began at `begin`.
 pub(crate) fn went_on(kind: LockKind, address: u64, site: u32, begin: Ticks, waited: bool) {
     acquired(kind, address, site, begin, waited);
 }

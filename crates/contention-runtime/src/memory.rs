@@ -53,7 +53,7 @@ impl Arena {
     }
 
     fn lock(&self) {
-        // ORDERING: Acquire, partner `unlock`: who has the lock sees the lists as they were left.
+        // ORDERING: Acquire, partner `unlock`: a thread with the lock sees the lists of the thread before.
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
@@ -74,10 +74,10 @@ pub(crate) fn map(bytes: usize) -> *mut u8 {
     if start == libc::MAP_FAILED { std::ptr::null_mut() } else { start.cast() }
 }
 
-/// Gives back what [`map`] gave.
+/// Unmaps memory that [`map`] returned.
 ///
 /// # Safety
-/// `start` and `bytes` are those of a call of `map`, and nobody uses the memory any more.
+/// `start` and `bytes` are those of a call of `map`, and no code uses the memory any more.
 pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) {
     // SAFETY: by this function's own contract.
     unsafe { libc::munmap(start.cast(), bytes) };
@@ -139,7 +139,7 @@ unsafe impl GlobalAlloc for Arena {
         block
     }
 
-    // SAFETY: the trait's contract is ours: `block` is ours, of this layout, and nobody uses it any more.
+    // SAFETY: the trait's contract is ours: `block` is ours, of this layout, and no code uses it any more.
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let Some(power) = class(layout) else {
             // SAFETY: it was mapped with this size, and the caller is done with it.
@@ -148,7 +148,7 @@ unsafe impl GlobalAlloc for Arena {
         };
         let index = (power - SMALLEST) as usize;
         self.lock();
-        // SAFETY: we hold the lock (M1); the block is at least a word long and nobody's any more.
+        // SAFETY: we hold the lock (M1); the block is at least a word long and no longer in use.
         unsafe {
             let free = &mut *self.free.get();
             *block.cast::<usize>() = free.lists[index];
@@ -172,7 +172,7 @@ mod tests {
                 // SAFETY: the layout has a size; the block is written within it.
                 let block = unsafe { arena.alloc(layout) };
                 assert_eq!(block as usize % align, 0, "size {} align {align}", 1 << power);
-                // SAFETY: as above.
+                // SAFETY: the block is ours and has this size.
                 unsafe { block.write_bytes(power as u8, layout.size()) };
                 seen.push((block, layout, power as u8));
             }

@@ -1,8 +1,8 @@
-//! Mapped files: where they are, what they are called, what their variables are called by address.
+//! Mapped files: their places and names, and the names of their variables by address.
 //!
 //! # Boundary
-//! From an address to a [`Place`] and, for data, to the variable that covers it. Names are given later, by
-//! whoever reads debug information.
+//! From an address to a [`Place`] and, for data, to the variable that covers it. The reader of debug information
+//! adds names later.
 //!
 //! # Concurrency
 //! As [`crate::state`].
@@ -38,7 +38,7 @@ pub(crate) struct Modules {
 }
 
 /// # Safety
-/// The loader calls it, with a record that is valid meanwhile, and `data` is what [`Modules::read`] gave.
+/// The loader calls it, with a record that is valid meanwhile, and `data` is the pointer that [`Modules::read`] passed.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader gives a valid record; `data` is the vector that `read` passed.
     let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<Loaded>>()) };
@@ -112,7 +112,7 @@ impl Modules {
     /// Those that are loaded now.
     pub(crate) fn read() -> Self {
         let mut all: Vec<Loaded> = Vec::new();
-        // SAFETY: `visit` gets the vector back as what it is.
+        // SAFETY: `visit` gets the same vector back.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut all).cast()) };
         all.retain(|module| !module.parts.is_empty());
         for (index, module) in all.iter_mut().enumerate() {

@@ -4,11 +4,11 @@
 //! Look-up only.
 //!
 //! # Concurrency
-//! A pointer is looked up by whoever needs it first, perhaps by two at once; both find the same.
+//! The first thread that needs a pointer looks it up. Two threads may do so at once; both find the same address.
 //!
 //! # Why
 //! `dlsym(RTLD_NEXT)` finds the C library, or another library that was preloaded after this one, such as
-//! an allocator. Weakness: what an executable defines itself comes before this library, and is not seen.
+//! an allocator. Weakness: functions that an executable defines itself precede this library and are not seen.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ impl Next {
     /// Its address, if it was looked up before.
     #[inline]
     pub(crate) fn known(&self) -> Option<usize> {
-        // ORDERING: Relaxed; as in `address`.
+        // ORDERING: Relaxed; the function was there before the process was.
         Some(self.found.load(Ordering::Relaxed)).filter(|found| *found != 0)
     }
 
@@ -60,7 +60,7 @@ impl Next {
             // SAFETY: the string ends in zero.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
         }
-        // ORDERING: Relaxed; as in `address`.
+        // ORDERING: Relaxed; the function was there before the process was.
         self.found.store(found, Ordering::Relaxed);
         found
     }
@@ -79,7 +79,7 @@ impl Next {
             }
             libc::dlsym(handle, self.name.as_ptr()) as usize
         };
-        // ORDERING: Relaxed; as in `address`.
+        // ORDERING: Relaxed; the function was there before the process was.
         self.found.store(found, Ordering::Relaxed);
     }
 }
@@ -110,14 +110,14 @@ macro_rules! next {
         // SAFETY: a call of it is as safe as the C library says of this name; the call site argues it.
         type Function = unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?;
         #[allow(unused_unsafe)] // The call site often stands in an unsafe block of its own.
-        // SAFETY: it is the C library's function of this name, whose type the call site states.
+        // SAFETY: it is the C library's function of this name, with the type that the call site states.
         let function = unsafe { std::mem::transmute::<usize, Function>(address) };
         function
     }};
 }
 pub(crate) use next;
 
-/// Ends the process: the program calls what the C library does not have.
+/// Ends the process: the program calls a function that the C library does not have.
 #[cold]
 pub(crate) fn missing(name: &CStr) -> ! {
     crate::message(&format!("the C library has no `{}`", name.to_string_lossy()));

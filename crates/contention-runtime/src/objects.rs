@@ -1,6 +1,6 @@
-//! Objects: what the program allocated, its variables, stacks and thread-local parts.
+//! Objects: the program's allocations, its variables, stacks and thread-local parts.
 //!
-//! What is an object:
+//! Kinds of objects:
 //! - heap: one allocation; known by the return addresses at the call and its number among those;
 //! - global: one variable by the module's symbol table; where that has none, one line of the module;
 //! - stack: one thread's stack, its thread-local part excluded;
@@ -176,7 +176,7 @@ pub(crate) fn freed(start: u64) {
     retire(start, live);
 }
 
-/// Takes out what was counted in a range.
+/// Takes out the counts of a range.
 fn take(start: u64, bytes: u64) -> Taken {
     crate::recorded::take(start, bytes)
         .unwrap_or_else(|| simulation().samples.get().take(start, bytes))
@@ -277,7 +277,7 @@ impl Object {
         }
     }
 
-    /// What its misses cost.
+    /// The cost of its misses.
     fn cost(&self) -> u64 {
         self.taken.samples.iter().map(|sample| sample.service + sample.queue).sum()
     }
@@ -304,7 +304,7 @@ impl Objects {
         name
     }
 
-    /// The program says what an object is called.
+    /// The program names an object.
     pub(crate) fn name(&mut self, start: u64, bytes: u64, name: String) {
         self.named.insert(start, (bytes, name));
     }

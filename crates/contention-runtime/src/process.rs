@@ -1,4 +1,4 @@
-//! How a process ends, and what happens to children.
+//! The end of a process, and its children.
 //!
 //! # Boundary
 //! Exits, fatal signals, forks. The profile itself is [`crate::report`]'s.
@@ -11,8 +11,8 @@
 //! own handlers are the kernel's to call: behind the closed gate their calls are handed on.
 //!
 //! # Why
-//! A crash is when a profile of what went before is wanted most. The program sees none of this library's
-//! handlers: asked for them, it is told the default. Weakness: a program that is killed leaves nothing.
+//! After a crash a user needs the profile most. The program sees none of this library's
+//! handlers: a query gets the default. Weakness: a program that is killed leaves no profile.
 
 use crate::next::next;
 use crate::state::{BUSY, OFF, OPEN, RECORDING, enter, exists, gate, leave, set_gate, simulation};
@@ -134,7 +134,7 @@ extern "C" fn in_child() {
 /// The kernel calls it.
 unsafe extern "C" fn on_fatal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     if signal == libc::SIGSEGV && crate::counter::has_begun() {
-        // SAFETY: what the kernel gave for this signal; in a simulated run faults are the master's.
+        // SAFETY: the kernel's own arguments for this signal; in a simulated run faults are the master's.
         if unsafe {
             crate::counter::answer(context) || crate::counter::hand_on(signal, info, context)
         } {
@@ -155,7 +155,7 @@ unsafe extern "C" fn on_fatal(signal: c_int, info: *mut siginfo_t, context: *mut
         _ => crate::report::write(Some(128 + signal)),
     }
     set_gate(OFF);
-    // SAFETY: the default action, taken when this handler returns: a fault happens again, and what was
+    // SAFETY: the default action, taken when this handler returns: a fault happens again, and a signal that was
     // sent is sent again.
     unsafe {
         let mut default: libc::sigaction = std::mem::zeroed();
@@ -189,7 +189,7 @@ unsafe extern "C" fn sigaction(
 ) -> c_int {
     let original = original_sigaction();
     let fault = signal == libc::SIGSEGV && crate::counter::has_begun();
-    // SAFETY: the program's actions; what is asked for in their place are copies.
+    // SAFETY: the program's actions; the kernel gets copies of them.
     unsafe {
         let without_ours = (!new.is_null())
             .then(|| {
@@ -305,12 +305,12 @@ pub(crate) fn raw_clone(number: i64, flags: usize) -> bool {
     flags & libc::CLONE_VM as usize == 0
 }
 
-/// A raw `fork`, or a `clone` that copies the memory: as in the C library's fork, the child runs as it is (G4).
+/// A raw `fork`, or a `clone` that copies the memory: as after the C library's fork, the child runs unsimulated (G4).
 ///
 /// # Safety
 /// As the system call.
 pub(crate) unsafe fn raw_fork(number: i64, arguments: [usize; 6]) -> i64 {
-    // SAFETY: by this function's own contract; the child goes on here, on its copy of this stack.
+    // SAFETY: by this function's own contract; the child continues here, on its copy of this stack.
     let child = unsafe { system_call(number, arguments) };
     if child == 0 {
         in_child();
@@ -330,7 +330,7 @@ fn refuse_thread(flags: usize) {
     }
 }
 
-/// What `clone` does before the C library's own.
+/// The steps of `clone` before the C library's own.
 extern "C" fn prepare_clone(_function: usize, _stack: usize, flags: c_int) -> usize {
     static NEXT: crate::next::Next = crate::next::Next::new(c"clone");
     refuse_thread(flags as usize);
@@ -352,7 +352,7 @@ extern "C" fn uvfs_contention_work(count: u64) {
     }
 }
 
-/// Says what an object is called.
+/// Names an object.
 ///
 /// # Safety
 /// `name` ends in zero.

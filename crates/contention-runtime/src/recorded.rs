@@ -6,15 +6,15 @@
 //!
 //! # Concurrency
 //! R1. The directory is in shards by page; a shard is touched only with its lock held.
-//! R2. Sites and objects have one lock each. No thread takes a second lock, but for that of a shard while
-//!     it holds the objects'.
-//! R3. A thread's own recorder is its own; `busy` keeps out what the runtime itself calls and handlers of
-//!     signals.
+//! R2. Sites and objects have one lock each. A thread takes a second lock only if it holds the objects' lock, and
+//!     then only that of a shard.
+//! R3. Each thread has a recorder; `busy` keeps the runtime's own calls and handlers of
+//!     signals out of it.
 //!
 //! # Why
-//! Where the cores are, it shows what they really do to each other. Weakness: recording slows accesses
-//! down, each by another amount, and on a machine with few cores the host's scheduler decides what meets
-//! what: two recordings differ. Each shard has its own caches, so capacity is shared out among them.
+//! On a machine with the cores, it shows how they really affect each other. Weakness: recording slows accesses
+//! down, each by another amount, and on a machine with few cores the host's scheduler decides which accesses
+//! meet: two recordings differ. Each shard has its own caches, so they share the capacity.
 
 use crate::access::{Frames, operation_of};
 use crate::objects::FRAMES;
@@ -33,7 +33,7 @@ const CACHED: usize = 1 << 10;
 /// Between two accesses of a shard, so that none waits for the line.
 const APART: u64 = 1 << 20;
 
-/// What a lock guards, touched through [`Locked::with`] only.
+/// The value that a lock guards, touched through [`Locked::with`] only.
 struct Locked<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
@@ -48,11 +48,11 @@ impl<T> Locked<T> {
     }
 
     fn with<R>(&self, use_it: impl FnOnce(&mut T) -> R) -> R {
-        // ORDERING: Acquire, partner the store below: who has the lock sees what was done under it.
+        // ORDERING: Acquire, partner the store below: a thread with the lock sees all changes made under it.
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
-        // SAFETY: the lock is ours, and nobody takes it twice (R2, R3).
+        // SAFETY: the lock is ours, and no thread takes it twice (R2, R3).
         let result = use_it(unsafe { &mut *self.value.get() });
         // ORDERING: Release, partner the swap above.
         self.locked.store(false, Ordering::Release);
@@ -174,7 +174,7 @@ fn with_recorder<R>(recording: &Recording, call: impl FnOnce(&mut Recorder) -> R
         // whenever a lock may be held.
         compiler_fence(Ordering::SeqCst);
         let result = call(&mut *own);
-        // ORDERING: as above.
+        // ORDERING: SeqCst, for the compiler only: a handler on this thread finds `busy` set.
         compiler_fence(Ordering::SeqCst);
         (*own).busy = false;
         Some(result)
@@ -277,7 +277,7 @@ pub(crate) fn freed(start: u64) {
     if let Some(recording) = recording() {
         with_recorder(recording, |_| {
             recording.objects.with(|()| {
-                // As in `allocated`.
+                // Not after `finish` has had the lock (G5).
                 if gate() == GATE_RECORDING {
                     crate::objects::freed(start);
                 }
@@ -286,7 +286,7 @@ pub(crate) fn freed(start: u64) {
     }
 }
 
-/// Takes out what was counted in a range, from all shards it has pages in; none: this is no recording.
+/// Takes out the counts of a range, from all shards with pages of it; none: this is no recording.
 pub(crate) fn take(start: u64, bytes: u64) -> Option<Taken> {
     let recording = recording()?;
     let mut all = Taken::default();
@@ -337,11 +337,11 @@ pub(crate) struct Summary {
     pub(crate) stalled: u64,
 }
 
-/// At the end: hands the counts to the simulation, whose report is the same. Threads that still run may be
-/// a few accesses further than what is reported of them.
+/// At the end: passes the counts to the simulation, so the report is the same. Threads that still run may be
+/// a few accesses ahead of their reported counts.
 pub(crate) fn finish() -> Vec<Summary> {
     let Some(recording) = recording() else { return Vec::new() };
-    // Who was among the objects leaves; who comes later finds the gate shut (G5).
+    // A thread that works on the objects finishes; one that arrives later finds the gate shut (G5).
     recording.objects.with(|()| ());
     let state = simulation();
     recording.sites.with(|sites| std::mem::swap(sites, &mut *state.sites.get()));

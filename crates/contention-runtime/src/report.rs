@@ -176,7 +176,7 @@ fn sites(profile: &mut Profile, used: &[bool], seed: u64) {
     let state = simulation();
     let modules = &*state.modules.get();
     for (id, site) in state.sites.get().all().iter().enumerate().filter(|(id, _)| used[*id]) {
-        // What is in no module (generated code, a closed library) is shown as the start of the program.
+        // An address in no module (generated code, a closed library) is shown as the start of the program.
         let place = modules.place(site.pc).unwrap_or(Place { module: 0, offset: 0 });
         profile.sites.push(Site {
             seed,
@@ -192,7 +192,7 @@ fn sites(profile: &mut Profile, used: &[bool], seed: u64) {
     }
 }
 
-/// What a recorded run knows in another way.
+/// The figures that a recorded run has from elsewhere.
 fn add_recorded(profile: &mut Profile, threads: &[crate::recorded::Summary]) {
     let seed = simulation().configuration.seed;
     profile.histograms = crate::recorded::histograms(seed);

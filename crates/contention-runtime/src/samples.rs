@@ -46,14 +46,14 @@ pub(crate) struct Heat {
     pub(crate) cores: Vec<u64>,
 }
 
-/// What was counted at the addresses of one line.
+/// The counts at the addresses of one line.
 #[derive(Debug, Default)]
 struct Line {
     samples: Vec<u32>,
     heat: Vec<u32>,
 }
 
-/// What was counted of memory that is gone: for its object.
+/// The counts of freed memory, for its object.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) samples: Vec<Sample>,
@@ -228,7 +228,7 @@ impl Samples {
         index
     }
 
-    /// Takes out what was counted in `[start, start + bytes)`, with offsets from `start`.
+    /// Takes out the counts in `[start, start + bytes)`, with offsets from `start`.
     pub(crate) fn take(&mut self, start: u64, bytes: u64) -> Taken {
         let mut taken = Taken::default();
         if self.lines.is_empty() || bytes == 0 {

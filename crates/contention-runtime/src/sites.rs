@@ -7,8 +7,8 @@
 //! As [`crate::state`].
 //!
 //! # Why
-//! Every access needs its site's number, since the model remembers who wrote last; a direct-mapped cache
-//! answers nearly always. Weakness: two sites whose 64-bit hashes of callers agree would be taken for one.
+//! Every access needs its site's number, since the model remembers the last writer; a direct-mapped cache
+//! answers nearly always. Weakness: two sites with equal 64-bit hashes of callers would be taken for one.
 
 use crate::state::Table;
 

@@ -37,7 +37,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = c
 /// Takes a variable out of the environment; its value.
 ///
 /// # Safety
-/// `environment` is an array of strings that ends in null, and nobody else reads it now.
+/// `environment` is an array of strings that ends in null, and no other thread reads it now.
 unsafe fn take_variable(environment: *mut *mut c_char, name: &str) -> Option<Vec<u8>> {
     let mut at = environment;
     // SAFETY: by this function's own contract; the walk ends at the null.
@@ -79,9 +79,9 @@ unsafe fn has_variable(environment: *mut *mut c_char, name: &str) -> bool {
     false
 }
 
-/// Starts the process again without randomised addresses, if they are: programs that hash addresses, as
-/// parking_lot does with its locks', would else differ from run to run. Where the kernel or a sandbox
-/// forbids it, the run goes on as it is. Children get randomised addresses again.
+/// Starts the process again without randomised addresses, if they are randomised: programs that hash addresses, as
+/// parking_lot does with its locks', would otherwise differ from run to run. Where the kernel or a sandbox
+/// forbids it, the run continues with them. Children get randomised addresses again.
 ///
 /// # Safety
 /// As [`take_variable`], and `arguments` likewise.
@@ -132,7 +132,7 @@ extern "C" fn constructor(_: c_int, arguments: *mut *mut c_char, environment: *m
     // SAFETY: the loader passes the process's environment, before any other thread is there.
     let configured = unsafe { take_variable(environment, VARIABLE) };
     let Some(path) = configured else { return };
-    // SAFETY: as above. No child is to be simulated, nor any program that it becomes.
+    // SAFETY: the environment is this thread's alone. No child is to be simulated, nor any program that it becomes.
     unsafe { take_variable(environment, "LD_PRELOAD") };
     crate::switch::prepare();
     let path = std::path::Path::new(OsStr::from_bytes(&path));

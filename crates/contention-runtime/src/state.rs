@@ -4,15 +4,15 @@
 //! Owns all that a run knows. Decides nothing.
 //!
 //! # Concurrency
-//! G1. Every entry of this library looks at the gate first. Only where it is open is the simulation
-//!     touched, and whoever touches it has closed the gate before and opens it after.
+//! G1. Every entry of this library reads the gate first. The simulation is touched only where the gate is open; code
+//!     that touches it closes the gate before and opens it after.
 //! G2. In a simulated run the master is the only thread that runs the program, so the gate needs no
 //!     atomic exchange: it keeps out signal handlers, and calls that the runtime itself makes.
-//! G3. No part of the simulation is taken across a switch: other contexts take it meanwhile. Everybody has a shared
-//!     reference; what changes is in cells, and in [`Exclusive`]s, which are taken for one statement and checked.
+//! G3. No part of the simulation is taken across a switch: other contexts take it meanwhile. All code has a shared
+//!     reference; fields that change are cells, or [`Exclusive`]s, which are taken for one statement and checked.
 //! G4. Once the gate is [`OFF`] it stays so: in a child, and after the profile is written.
-//! G5. In a recorded run the simulation is touched with the lock of `recorded`'s objects held, and, once the
-//!     gate is [`OFF`] and that lock was taken and given back, by the one that ended the run.
+//! G5. In a recorded run the simulation is touched with the lock of `recorded`'s objects held. Once the
+//!     gate is [`OFF`] and that lock was taken and released, the thread that ended the run touches it.
 //!
 //! # Why
 //! A flag that two plain stores move costs nothing beside an access. Weakness: a thread that was made by
@@ -56,10 +56,10 @@ pub(crate) fn set_gate(value: u32) {
     GATE.store(value, Ordering::Relaxed);
 }
 
-/// Closes the gate for ever (G4); what it was. Of several threads that end a recorded run at once, one finds
+/// Closes the gate permanently (G4); returns its state before. Of several threads that end a recorded run at once, one finds
 /// that it was not [`OFF`].
 pub(crate) fn end() -> u32 {
-    // ORDERING: AcqRel, partner itself: who comes second does so after the first.
+    // ORDERING: AcqRel, partner itself: the second thread sees the changes of the first.
     GATE.swap(OFF, Ordering::AcqRel)
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Simulation {
     pub(crate) configuration: Configuration,
     pub(crate) costs: Costs,
     pub(crate) slack: Ticks,
-    /// Whether what lies between accesses is charged by its instructions.
+    /// Whether instructions between accesses are charged one by one.
     pub(crate) computes: bool,
     pub(crate) compute: Exclusive<crate::compute::Compute>,
     /// Bytes of a line, less one.
@@ -178,7 +178,7 @@ static SIMULATION: Slot = Slot(UnsafeCell::new(None));
 
 /// Puts the simulation in its place; once, before the gate opens.
 pub(crate) fn install(simulation: Simulation) {
-    // SAFETY: the gate has not been open yet, so nobody else is here (G1).
+    // SAFETY: the gate has not been open yet, so no other thread is here (G1).
     unsafe { *SIMULATION.0.get() = Some(simulation) };
 }
 
@@ -223,5 +223,5 @@ impl Hasher for Fixed {
     }
 }
 
-/// A table whose order nobody may rely on, but which is the same in every run.
+/// A table with an order that no code may rely on, but which is the same in every run.
 pub(crate) type Table<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fixed>>;

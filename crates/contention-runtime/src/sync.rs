@@ -6,12 +6,12 @@
 //! that runs without this library's simulation finds them as they should be.
 //!
 //! # Concurrency
-//! As [`crate::state`]: between looking at a lock and queueing for it, nobody else runs.
+//! As [`crate::state`]: between reading a lock and queueing for it, no other thread runs.
 //!
 //! # Why
 //! `trylock` until it succeeds, asleep between the tries. Each try is charged as an atomic update of the
-//! lock's word by the caller's instruction. Weakness: what the C library's locks do besides, such as
-//! spinning adaptively, is not modelled; conditions and barriers keep their state here, so one that
+//! lock's word by the caller's instruction. Weakness: other steps of the C library's locks, such as
+//! adaptive spinning, are not modelled. Conditions and barriers keep their state here, so one that
 //! is shared between processes works within this process only. The runtime says so when one is set up
 //! with attributes that ask for it.
 
@@ -93,7 +93,7 @@ fn try_take(
     result
 }
 
-/// Wakes, and pays for it if anybody was there.
+/// Wakes, and is charged for it if a thread waited.
 fn wake_paid(cause: Cause, most: usize) -> usize {
     let state = simulation();
     if state.waiting.get().count(cause) == 0 {
@@ -139,7 +139,7 @@ fn unlock_mutex(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
     let site = touch(address, pc, Operation::Exchange, RELEASE);
     // SAFETY: the program's mutex.
     let result = unsafe { original!(c"pthread_mutex_unlock", pthread_mutex_t)(mutex) };
-    // SAFETY: as above; a recursive mutex that is still held has an owner.
+    // SAFETY: the program's mutex; a recursive mutex that is still held has an owner.
     let free = unsafe { *mutex.cast::<c_int>() } == 0;
     if result == 0 && free {
         crate::locking::released(LockKind::Mutex, address, site);
@@ -573,10 +573,10 @@ unsafe extern "C-unwind" fn cond_broadcast(condition: *mut pthread_cond_t, pc: u
     0
 }
 
-/// Interposed: nobody waits natively, so there is nobody that the C library would have to wait for.
+/// Interposed: no thread waits natively, so the C library would have none to wait for.
 ///
 /// # Safety
-/// `condition` is set up, and nobody waits for it.
+/// `condition` is set up, and no thread waits for it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_int {
     if enter() {
@@ -651,7 +651,7 @@ unsafe extern "C-unwind" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int
 /// Interposed.
 ///
 /// # Safety
-/// `barrier` is set up, and nobody waits at it.
+/// `barrier` is set up, and no thread waits at it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int {
     if enter() {
@@ -677,7 +677,7 @@ unsafe extern "C-unwind" fn once(
     if !enter() {
         // SAFETY: the routine and the control word are handed on as they came.
         let original = next!(c"pthread_once": (*mut c_int, unsafe extern "C-unwind" fn()) -> c_int);
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments, unchanged.
         return unsafe { original(control, routine) };
     }
     let address = control as u64;
@@ -704,7 +704,7 @@ unsafe extern "C-unwind" fn once(
             return 0;
         }
         touch(address, pc, Operation::AtomicStore, RELEASE);
-        // SAFETY: the program's control word; the value is what the C library leaves when it is done.
+        // SAFETY: the program's control word; the C library stores the same value when it is done.
         unsafe { control.write_volatile(DONE) };
         simulation().kept.get().once.remove(&address);
         wake_paid(Cause::Once(address), usize::MAX);

@@ -1,8 +1,8 @@
 //! Threads: real ones for their stacks and thread-local variables, run one at a time by the master.
 //!
 //! # Boundary
-//! Making, running, ending and joining threads. Who runs next is the scheduler's choice; how one context
-//! becomes another is [`crate::switch`]'s.
+//! Making, running, ending and joining threads. The scheduler chooses the next thread; [`crate::switch`]
+//! changes one context for another.
 //!
 //! # Concurrency
 //! The protocol of [`crate::switch`] (S1 to S5), with these states of a thread:
@@ -19,8 +19,8 @@
 //! T4. Destructors of thread-local variables and of keys run before the end, as part of the program; when
 //!     the real thread comes to its own list, that is empty.
 //!
-//! What if a thread stops here: a real thread that never parks stops the master in `create`, as it would
-//! any caller whose new thread were never run; one that is woken executes only the C library's own end.
+//! If a thread stops here: a real thread that never parks stops the master in `create`, like
+//! any caller of a thread that never runs; a thread that is woken executes only the C library's own end.
 //!
 //! # Why
 //! The C library must have made a stack and a thread control block for it to work on them. Weakness: one
@@ -139,22 +139,22 @@ impl Thread {
     /// The number of the site at `pc`, called from where this thread is.
     #[inline(always)]
     pub(crate) fn site(&self, sites: &mut Sites, pc: u64, kind: u32) -> u32 {
-        // SAFETY: behind the closed gate nobody has the frames but the three functions here, none of which is called
-        // by what `number` does.
+        // SAFETY: behind the closed gate only the three functions here have the frames, and `number` calls none of
+        // them.
         let frames = unsafe { self.frames.unchecked() };
         sites.number(pc, kind, frames.hash(), || frames.callers())
     }
 
     #[inline]
     pub(crate) fn push(&self, caller: u64, stack: u64) {
-        // SAFETY: as in `site`.
+        // SAFETY: behind the closed gate only the three functions here have the frames.
         unsafe { self.frames.unchecked() }.push(caller, stack);
     }
 
     /// Where the function returned to.
     #[inline]
     pub(crate) fn pop(&self) -> u64 {
-        // SAFETY: as in `site`.
+        // SAFETY: behind the closed gate only the three functions here have the frames.
         unsafe { self.frames.unchecked() }.pop()
     }
 }
@@ -164,7 +164,7 @@ pub(crate) fn current() -> &'static Thread {
     simulation().current.get()
 }
 
-/// Lets whoever is first in virtual time go on; the caller comes back when it is first again. Behind the
+/// Lets the first thread in virtual time run; the call returns when the caller is first again. Behind the
 /// closed gate.
 #[cold]
 #[inline(never)]
@@ -195,7 +195,7 @@ fn switch_to(thread: usize) {
     bury_ended();
 }
 
-/// Whoever runs next after a detached thread ended lets the real one end too.
+/// The thread that runs next after a detached thread ended lets the real one end, too.
 fn bury_ended() {
     if let Some(thread) = simulation().ended.take() {
         bury(thread);
@@ -210,14 +210,14 @@ fn bury(thread: usize) {
     thread.wake.store(1, Ordering::Release);
     futex_wake(&thread.wake);
     let mut result = std::ptr::null_mut();
-    // SAFETY: the real thread is joinable (`create`) and nobody else joins it.
+    // SAFETY: the real thread is joinable (`create`) and no other code joins it.
     unsafe {
         next!(c"pthread_join": (pthread_t, *mut *mut c_void) -> c_int)(
             thread.handle.get(),
             &mut result,
         )
     };
-    // SAFETY: nobody parks there any more; mapped by `create`.
+    // SAFETY: no thread parks there any more; mapped by `create`.
     unsafe { crate::memory::unmap(thread.side.get() as *mut u8, SIDE_BYTES) };
     thread.side.set(0);
     *thread.frames.get() = Frames::default();
@@ -227,7 +227,7 @@ fn bury(thread: usize) {
 
 fn futex_wake(word: &AtomicU32) {
     let arguments = [word.as_ptr() as usize, 129, 1, 0, 0, 0];
-    // SAFETY: wakes whoever waits on the word; touches no memory.
+    // SAFETY: wakes the threads that wait on the word; touches no memory.
     unsafe { system_call(libc::SYS_futex, arguments) };
 }
 
@@ -240,7 +240,7 @@ fn futex_wait(word: &AtomicU32) {
     }
 }
 
-/// What a real thread does while the master runs it: nothing, on a stack of its own (S2).
+/// The work of a real thread while the master runs it: none, on a stack of its own (S2).
 ///
 /// # Safety
 /// `thread` is the address of the calling thread's own `Thread`.
@@ -250,7 +250,7 @@ unsafe extern "C" fn sleep(thread: usize) {
         let thread = thread as *const Thread;
         (&(*thread).ready, &(*thread).wake)
     };
-    // ORDERING: Release, partner `create`: who sees it sees the context that `park` kept (T1).
+    // ORDERING: Release, partner `create`: a thread that sees it sees the context that `park` kept (T1).
     ready.store(1, Ordering::Release);
     futex_wake(ready);
     futex_wait(wake);
@@ -264,7 +264,7 @@ unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
     // SAFETY: it lives to the end of the process. `create_virtual` waits until we have parked, so the thread is ours
     // until then; then the master comes here (T1).
     let thread = unsafe { &*thread.cast::<Thread>() };
-    // SAFETY: as above; nothing else refers to the context, and `park` is given this thread's own.
+    // SAFETY: the thread is ours; nothing else refers to the context, and `park` is given this thread's own.
     unsafe {
         *thread.context.get() = Context::here();
         thread.base.set(thread_base() as u64);
@@ -280,7 +280,7 @@ unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
     unsafe {
         if let Some(start) = thread.start.get() {
             leave();
-            // What a cancelled thread gives; one that calls `pthread_exit` says what it gives itself.
+            // The result of a cancelled thread; a thread that calls `pthread_exit` names its own.
             thread.result.set(usize::MAX as *mut c_void);
             call_caught(&mut buffer, start, thread.argument.get(), thread.result.as_ptr());
         }
@@ -426,7 +426,7 @@ unsafe fn create_virtual(
         drop(unsafe { Box::from_raw(pointer) });
         return result;
     }
-    // Acquires what `sleep` released (T1).
+    // Acquires the changes that `sleep` released (T1).
     futex_wait(&thread.ready);
     // SAFETY: the program gave room for it.
     unsafe { *handle = made };
@@ -649,7 +649,7 @@ unsafe extern "C-unwind" fn pthread_detach(handle: pthread_t) -> c_int {
     unsafe { next!(c"pthread_detach": (pthread_t) -> c_int)(handle) }
 }
 
-/// What `pthread_exit` does before the C library unwinds the stack; the library's function.
+/// The steps of `pthread_exit` before the C library unwinds the stack; returns the library's function.
 pub(crate) extern "C" fn prepare_exit(value: *mut c_void) -> usize {
     static NEXT: crate::next::Next = crate::next::Next::new(c"pthread_exit");
     if gate() == OPEN && enter() {
@@ -707,14 +707,14 @@ unsafe extern "C-unwind" fn pthread_key_create(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn pthread_key_delete(key: u32) -> c_int {
     if let Some(slot) = KEY_DESTRUCTORS.get(key as usize) {
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; read by the master, which also runs this, or in no run at all.
         slot.store(0, Ordering::Relaxed);
     }
     // SAFETY: handed on as it came.
     unsafe { next!(c"pthread_key_delete": (u32) -> c_int)(key) }
 }
 
-/// Interposed: what Rust and C++ register a thread-local variable's destructor with.
+/// Interposed: Rust and C++ register a thread-local variable's destructor with it.
 ///
 /// # Safety
 /// `destructor` may be called with `object` when the thread ends.
@@ -742,7 +742,7 @@ unsafe extern "C-unwind" fn __cxa_thread_atexit_impl(
     }
 }
 
-/// Runs what the ending thread has left to destroy, as the C library would (T4). The gate is open.
+/// Runs the remaining destructors of the ending thread, as the C library would (T4). The gate is open.
 ///
 /// # Safety
 /// The running thread has left its start routine.
@@ -760,10 +760,10 @@ unsafe fn run_destructors() {
     // As PTHREAD_DESTRUCTOR_ITERATIONS.
     for _ in 0..4 {
         let mut found = false;
-        // ORDERING: Relaxed; as in `pthread_key_create`.
+        // ORDERING: Relaxed; stored by the master, which also runs this.
         let end = KEYS_END.load(Ordering::Relaxed);
         for (key, destructor) in KEY_DESTRUCTORS[..end].iter().enumerate() {
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; stored by the master, which also runs this.
             let address = destructor.load(Ordering::Relaxed);
             // SAFETY: reads the running thread's own value (S4).
             let value = unsafe { libc::pthread_getspecific(key as u32) };

@@ -1,13 +1,13 @@
 //! Clocks, sleeps and random numbers in virtual time.
 //!
 //! # Boundary
-//! What the program reads as time is its own virtual core's clock, counted from a fixed moment.
+//! The program's time is its own virtual core's clock, counted from a fixed moment.
 //!
 //! # Concurrency
 //! As [`crate::state`].
 //!
 //! # Why
-//! A program that measures itself prints what the simulated machine would take, the same in every run.
+//! A program that measures itself prints the time of the simulated machine, the same in every run.
 //! The processor's own counter is [`crate::counter`]'s. Weakness: the kernel's file times are not virtual.
 
 use crate::next::{Next, next};
@@ -38,7 +38,7 @@ fn ticks_per_microsecond() -> f64 {
     simulation().configuration.machine.megahertz.value * TICKS_PER_CYCLE as f64
 }
 
-/// What the processor's counter says when the program begins: a step a cycle since the monotonic clock's zero.
+/// The processor's counter when the program begins: a step a cycle since the monotonic clock's zero.
 pub(crate) fn cycles_at_start() -> u64 {
     (STARTED.as_micros() as f64 * simulation().configuration.machine.megahertz.value) as u64
 }

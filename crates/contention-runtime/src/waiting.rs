@@ -1,11 +1,11 @@
 //! Threads that wait: for an address of the program, in the order in which they came.
 //!
 //! # Boundary
-//! Queues and the blocking itself. What an address means, its users know: futexes, mutexes, conditions.
+//! Queues and the blocking itself. The users of an address know its meaning: futexes, mutexes, conditions.
 //!
 //! # Concurrency
-//! As [`crate::state`]. W1: a waiting thread is in exactly one queue, and whoever wakes it takes it out; one
-//! whose deadline passed takes itself out when it runs. A waker may find it still there and skips it,
+//! As [`crate::state`]. W1: a waiting thread is in exactly one queue, and the waker takes it out. A thread
+//! whose deadline passed takes itself out when it runs. A waker may find it still queued and skips it,
 //! since the scheduler says that it no longer blocks.
 //!
 //! # Why
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use uvfs_coherence::Ticks;
 
-/// What a thread waits for.
+/// The cause of a thread's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Cause {
     Futex(u64),

@@ -1,11 +1,11 @@
-//! What ends a run that would never end: a spin loop that nobody sees, or threads that all wait.
+//! Ends a run that would never end: a spin loop without visible accesses, or threads that all wait.
 //!
 //! # Boundary
 //! Notices, says where, writes the profile, ends the process: 70 after a spin loop, 71 after a deadlock.
 //!
 //! # Concurrency
-//! One native thread, which sleeps, looks at [`PROGRESS`], and sends the master a signal; what is said is
-//! said by the master in the handler. It touches nothing of the simulation.
+//! One native thread, which sleeps, reads [`PROGRESS`], and sends the master a signal. The master writes the
+//! message in the handler. The native thread touches nothing of the simulation.
 //!
 //! # Why
 //! The master runs one thread until that calls the runtime. A loop in code that was not instrumented, which
@@ -88,13 +88,13 @@ extern "C" fn watch(_: *mut c_void) -> *mut c_void {
                 let arguments = [process, master as usize, number as usize, 0, 0, 0];
                 system_call(libc::SYS_tgkill, arguments);
             };
-            // ORDERING: Relaxed; a number, as above.
+            // ORDERING: Relaxed; a number, nothing is reached through it.
             let pending = crate::process::PENDING.swap(0, Ordering::Relaxed);
             if pending != 0 {
                 // To the process: in a recorded run the first thread may be gone, or not want it.
                 system_call(libc::SYS_kill, [process, pending as usize, 0, 0, 0, 0]);
             }
-            // ORDERING: Relaxed, both; numbers, as above.
+            // ORDERING: Relaxed, both; numbers, nothing is reached through them.
             let progress = PROGRESS.load(Ordering::Relaxed);
             let stuck = gate() == OPEN && RUNNABLE.load(Ordering::Relaxed) > 1;
             let time = master_time(master);
@@ -117,7 +117,7 @@ unsafe extern "C" fn tell(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     set_gate(crate::state::BUSY);
     // SAFETY: the kernel's third argument.
     let pc = unsafe { interrupted_at(context) };
-    // ORDERING: Relaxed; as in `watch`: written before there was a watchdog to send this signal.
+    // ORDERING: Relaxed; written before there was a watchdog to send this signal.
     let seconds = LIMIT_SECONDS.load(Ordering::Relaxed);
     crate::message(&format!(
         "thread {} ran for {seconds} s of processor time in code that is not instrumented, at {}, while others could run: build that code with `uvfs contention`, or raise --watchdog",
@@ -128,7 +128,7 @@ unsafe extern "C" fn tell(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     end(70)
 }
 
-/// Nobody can run, and no deadline will come.
+/// No thread can run, and no deadline will come.
 pub(crate) fn deadlock() -> ! {
     crate::message("deadlock: every thread waits for another");
     list_threads();

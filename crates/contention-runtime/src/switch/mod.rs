@@ -28,13 +28,13 @@
 //! S1. A context is run by at most one OS thread: its own until it parks, the master from the switch to
 //!     it until the switch away, its own again only after the master woke it and will not return to it.
 //! S2. A parked thread touches only its side stack; the stack it parked on belongs to the master.
-//! S3. `switch` keeps what the platform's calling convention has a callee keep, the control words of the
-//!     floating-point units included; all else is the compiler's to save around the call.
-//! S4. The thread base goes with the stack: whatever runs on a thread's stack sees that thread's
+//! S3. `switch` keeps all that the platform's calling convention has a callee keep, the control words of the
+//!     floating-point units included; the compiler saves the rest around the call.
+//! S4. The thread base belongs to the stack: code that runs on a thread's stack sees that thread's
 //!     thread-local variables and its `pthread_self`.
 //! S5. No thread-local variable of the runtime itself is read on both sides of a switch.
 //!
-//! What if a thread stops: a parked thread stopped for ever holds nothing that the master needs, since
+//! If a thread stops: a parked thread that never continues holds nothing that the master needs, since
 //! the master waits only for threads that it has just woken, and for a new one until it has parked.
 //!
 //! # Why

@@ -14,7 +14,7 @@
 use std::arch::{asm, naked_asm};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is kept of a context that does not run. The order of its fields is known to the assembly below.
+/// The saved part of a context that does not run. The assembly below knows the order of its fields.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Context {
@@ -35,7 +35,7 @@ static FAST: AtomicBool = AtomicBool::new(false);
 /// Finds out how the thread base is set.
 pub(crate) fn prepare() {
     const HWCAP2_FSGSBASE: u64 = 2;
-    // SAFETY: getauxval only reads what the kernel passed to the process.
+    // SAFETY: getauxval only reads the kernel's auxiliary vector of the process.
     let fast = unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE != 0;
     // ORDERING: Relaxed; written once, before the first switch, by the thread that switches.
     FAST.store(fast, Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub(crate) fn thread_base() -> usize {
     base
 }
 
-/// Keeps the caller's context in `from` and goes on as `to`.
+/// Keeps the caller's context in `from` and continues as `to`.
 ///
 /// # Safety
 /// The caller is the master (S1), `to` is a context that `switch` or `park` kept, and both live.
@@ -61,14 +61,14 @@ pub(crate) unsafe fn switch(from: *mut Context, to: *const Context) {
         // SAFETY: by this function's own contract; the kernel allows `wrfsbase` (`prepare`).
         unsafe { switch_fast(from, to) };
     } else {
-        // SAFETY: as above, without that instruction.
+        // SAFETY: by this function's own contract, without that instruction.
         unsafe { switch_slow(from, to) };
     }
 }
 
 /// # Safety
-/// As [`switch`]; the kernel allows `wrfsbase`. What the convention has a callee keep, and the two control
-/// words, are on the stack while the context does not run (S3); the base goes with it (S4).
+/// As [`switch`]; the kernel allows `wrfsbase`. The registers that the convention has a callee keep, and the two control
+/// words, are on the stack while the context does not run (S3); the base belongs to it (S4).
 #[unsafe(naked)]
 unsafe extern "C" fn switch_fast(_from: *mut Context, _to: *const Context) {
     naked_asm!(
@@ -134,7 +134,7 @@ unsafe extern "C" fn switch_slow(_from: *mut Context, _to: *const Context) {
 }
 
 /// Keeps the caller's context in `context`, calls `wait(argument)` on the stack that ends at `side`, and
-/// when that returns goes on wherever the context has got to meanwhile.
+/// when that returns continues as the context is then.
 ///
 /// # Safety
 /// `side` is the end of a stack of the caller's own, aligned to 16; `wait` returns only when the master has
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn park(
     )
 }
 
-/// What glibc keeps of a `pthread_cleanup_push`: a jump buffer and four words. Generous.
+/// glibc's record of a `pthread_cleanup_push`: a jump buffer and four words, with room to spare.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub(crate) struct CleanupBuffer([u64; 32]);
@@ -186,11 +186,11 @@ impl CleanupBuffer {
     }
 }
 
-/// Calls `start(argument)` and leaves what it returned in `result`. Returns 0 when it returned, 1 when it
-/// was left by `pthread_exit`: glibc unwinds to the innermost cleanup buffer, which is `buffer`, and jumps.
+/// Calls `start(argument)` and stores its result in `result`. Returns 0 when it returned, 1 when
+/// `pthread_exit` left it: glibc unwinds to the innermost cleanup buffer, which is `buffer`, and jumps.
 ///
 /// # Safety
-/// The running thread is the one whose start routine this is (S4); `buffer` lives until the return.
+/// `start` is the start routine of the running thread (S4); `buffer` lives until the return.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn call_caught(
     _buffer: *mut CleanupBuffer,
@@ -243,7 +243,7 @@ pub(crate) unsafe extern "C-unwind" fn call_caught(
 pub(crate) unsafe fn system_call(number: i64, arguments: [usize; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     let result: i64;
-    // SAFETY: the kernel's convention; what the call itself does is by this function's own contract.
+    // SAFETY: the kernel's convention; the effect of the call itself is by this function's own contract.
     unsafe {
         asm!(
             "syscall",
@@ -259,7 +259,7 @@ pub(crate) unsafe fn system_call(number: i64, arguments: [usize; 6]) -> i64 {
 /// The instruction that a signal interrupted.
 ///
 /// # Safety
-/// `context` is what the kernel gave a handler as its third argument.
+/// `context` is the third argument of the kernel's call of a handler.
 pub(crate) unsafe fn interrupted_at(context: *mut libc::c_void) -> u64 {
     // SAFETY: by this function's own contract.
     unsafe {
@@ -287,7 +287,7 @@ pub(crate) fn counter() -> u64 {
 /// Of the instruction that a SIGSEGV interrupted, its length, if it reads the processor's counter.
 ///
 /// # Safety
-/// `context` is what the kernel gave a handler of SIGSEGV as its third argument.
+/// `context` is the third argument of the kernel's call of a handler of SIGSEGV.
 pub(crate) unsafe fn counter_read(context: *mut libc::c_void) -> Option<u64> {
     const GENERAL_PROTECTION: i64 = 13;
     // SAFETY: by this function's own contract; that fault comes from an instruction that was fetched, so its
@@ -329,7 +329,7 @@ pub(crate) unsafe fn answer_counter(
     }
 }
 
-/// `if *cell == old { *cell = new }`, atomically on 16 bytes; returns what was there.
+/// `if *cell == old { *cell = new }`, atomically on 16 bytes; returns the value before.
 ///
 /// # Safety
 /// `cell` is writable and aligned to 16.
@@ -353,7 +353,7 @@ pub(crate) unsafe fn compare_exchange_16(cell: *mut u128, old: u128, new: u128) 
     u128::from(low) | u128::from(high) << 64
 }
 
-/// An exported function that goes on in `$target` with its own return address in the named argument
+/// An exported function that continues in `$target` with its own return address in the named argument
 /// register, and, where given, a constant in another.
 macro_rules! with_caller {
     ($name:ident => $target:path, $register:literal) => {
@@ -420,8 +420,8 @@ macro_rules! with_stack {
     };
 }
 
-/// An exported function that calls `$target` with its arguments and goes on, with the same arguments, in what
-/// that returned. It has no frame when it does: whatever unwinds the stack from there does not meet this
+/// An exported function that calls `$target` with its arguments and continues, with the same arguments, in the
+/// function that `$target` returned. It then has no frame: an unwinder does not meet this
 /// library.
 macro_rules! prepared {
     ($name:ident => $target:path) => {
@@ -442,8 +442,8 @@ macro_rules! prepared {
     };
 }
 
-/// An exported function that goes on in `$target` while the gate is open, with its return address in
-/// `$register` where one is named, and else, without a frame of its own, in the next function of its name:
+/// An exported function that continues in `$target` while the gate is open, with its return address in
+/// `$register` where one is named. Otherwise it continues, without a frame of its own, in the next function of its name:
 /// a thread that is cancelled there is unwound, and must not meet this library's frames.
 macro_rules! passing {
     ($name:ident => $target:path, $next:expr $(, $register:literal)?) => {
@@ -518,8 +518,8 @@ macro_rules! marked {
 }
 
 /// The program's start, which the C library's start code calls with seven arguments and which never
-/// returns: aligns the stack to a page, calls `$target`, goes on in what that returned. Where the program's
-/// variables lie in lines then does not depend on where the kernel put the stack.
+/// returns: aligns the stack to a page, calls `$target`, continues in its result. The lines of the program's
+/// variables then do not depend on the stack's place, which the kernel chooses.
 macro_rules! started {
     ($name:ident => $target:path) => {
         // SAFETY: the name and the type are E1's. The function never returns and so need not keep anything;
@@ -585,7 +585,7 @@ mod tests {
         ready: mpsc::Sender<()>,
         wake: mpsc::Receiver<()>,
         steps: AtomicU64,
-        /// Of the thread's own variable, seen by whoever runs on its stack.
+        /// Of the thread's own variable, seen by the thread that runs on its stack.
         variable: AtomicUsize,
     }
 
@@ -609,7 +609,7 @@ mod tests {
                 switch(&mut (*shared).parked, &(*shared).master);
                 assert_eq!(float * 2.0, step as f64);
             }
-            // Away for the last time: the thread itself goes on from here.
+            // Away for the last time: the thread itself continues from here.
             switch(&mut (*shared).parked, &(*shared).master);
         }
     }
