@@ -113,7 +113,7 @@ fn page_of(page: &Path, record: &Record, several: bool) -> PathBuf {
     }
 }
 
-/// Starts cargo with this program as the runner of what it starts.
+/// Starts cargo with this program as the runner of the programs.
 fn call(
     setup: &Setup,
     order: &Order,
@@ -146,7 +146,7 @@ fn call(
     Ok((status, session))
 }
 
-/// Builds what the cargo command `words` would run, and finds it.
+/// Builds the program that the cargo command `words` would run, and finds it.
 pub(super) fn find(words: &[OsString]) -> Result<Plan, Failure> {
     let setup = Setup::prepare(Invocation::parse(words)?)?;
     let order = Order {
@@ -178,7 +178,7 @@ pub(super) fn find(words: &[OsString]) -> Result<Plan, Failure> {
     }
 }
 
-/// What cargo starts in the place of a program.
+/// The command that cargo starts in the place of a program.
 pub(super) fn exec(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let order = session::order(&arguments.session)?;
     let Some((program, args)) = arguments.program.split_first() else {

@@ -1,7 +1,7 @@
 //! `uvfs contention machine` and `calibrate`, and the machine that flags name.
 //!
 //! # Boundary
-//! Files and flags; what a machine is and how one is measured is the library's.
+//! Files and flags; the library describes and measures machines.
 
 use super::flags::{CalibrateArguments, MachineArguments, MachineFileFlag, MachineFlags};
 use crate::Failure;

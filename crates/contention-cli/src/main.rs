@@ -2,14 +2,14 @@
 //!
 //! # Boundary
 //! From the command line to `uvfs_contention` and back to text: [`build`] for cargo and compilers, [`running`]
-//! for programs, [`reading`] for profiles, [`trying`] for experiments of several runs, [`machine`] for what is
-//! simulated. Decides nothing about caches or profiles.
+//! for programs, [`reading`] for profiles, [`trying`] for experiments of several runs, [`machine`] for the simulated
+//! machine. Decides nothing about caches or profiles.
 //!
 //! # Concurrency
 //! One thread. Ctrl-C sets a flag that is looked at between looks at the running programs.
 //!
 //! # Why
-//! The analyser knows nothing of mounts and needs none, and who mounts needs no analyser: it is a program of its own,
+//! The analyser knows nothing of mounts and needs none, and a mount needs no analyser. It is therefore a separate program,
 //! which `uvfs contention` starts ([decision 0018](../../../docs/decisions/0018-analyser-program.md)). It calls itself
 //! `uvfs contention`, as its users do. Weakness: the runtime makes the program larger by its size.
 
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use uvfs_terminal::output::{print_line, with_output};
 use uvfs_terminal::{cause, color, command_line, shown};
 
-/// Why a command ends without having done what was asked: one line, and the exit status.
+/// Why a command failed: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     line: String,

@@ -1,7 +1,7 @@
 //! Commands that read profiles: `report`, `layout`, `compare`, `gate`, `import`; and how every command shows one.
 //!
 //! # Boundary
-//! Files to text on standard output; what is worked out and how it is laid out is the library's.
+//! Files to text on standard output; the library computes the results and their layout.
 
 use super::flags::{
     CompareArguments, GateArguments, ImportArguments, LayoutArguments, ReportArguments, ShowFlags,
@@ -22,7 +22,7 @@ use uvfs_contention::gate::{self, Outcome, Rules};
 use uvfs_contention::import::{self as importer, Imported};
 use uvfs_contention::report::{self, Options, Section};
 
-/// What a report is to have, as far as `show` says it.
+/// The parts of a report, as far as `show` names them.
 pub(super) fn options(show: &ShowFlags) -> Result<Options, Failure> {
     let grouping = Grouping::parse(&show.group)?;
     Ok(Options { top: show.top, grouping, ..plain_options() })
@@ -86,8 +86,8 @@ pub(super) fn is_room_for_profile(path: &Path) -> bool {
     may_be_replaced(path, PROFILE)
 }
 
-/// Refuses a file that could not be written later, or that is something else, before the runs that would be lost
-/// with it. `flag` says what is written: `--html` a page, others a profile.
+/// Refuses a file that could not be written later, or that is no output of ours, before runs whose results would then be
+/// lost. `flag` names the output: `--html` a page, others a profile.
 pub(super) fn check_room(flag: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let shown = path.display();
@@ -152,7 +152,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name by which the analyses find what the user calls `name`: `Super` may be in an `ArcInner<Super>` only.
+/// The name by which the analyses find the user's `name`: `Super` may exist inside an `ArcInner<Super>` only.
 fn whole_name(profile: &Profile, ledger: &Ledger<'_>, name: &str) -> Result<String, Failure> {
     let is_object = profile.objects.iter().any(|object| object.name == name);
     if is_object || analysis::layout_heat(ledger, name).is_some() {
@@ -288,7 +288,7 @@ pub(super) fn status(outcome: &Outcome) -> ExitCode {
     if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What of a text was left out, or not understood.
+/// The parts of a text that were left out, or not understood.
 fn notes(found: &Imported) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some((number, text)) = &found.first_unknown {

@@ -1,4 +1,4 @@
-//! `uvfs contention run` and `record`, and what all commands that run programs have in common.
+//! `uvfs contention run` and `record`, and the common parts of all commands that run programs.
 //!
 //! # Boundary
 //! Flags to a [`Plan`], progress on a terminal, failures of runs in words. The runs are the library's.
@@ -55,7 +55,7 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
     let options = reading::options(show)?;
     reading::check_room("--output", Some(output))?;
     reading::check_room("--html", show.form.html.as_deref())?;
-    // What is refused is not announced.
+    // A refused plan is not announced.
     run::check(plan)?;
     if let Some(text) = beforehand(plan, is_pipe()) {
         eprintln!("uvfs: {text}");
@@ -81,7 +81,7 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
     Ok(status)
 }
 
-/// What has to be known before a program is run that writes files or reads from a pipe: it is run once per seed.
+/// The notice before a run of a program that writes files or reads from a pipe: it is run once per seed.
 fn beforehand(plan: &Plan, pipe: bool) -> Option<String> {
     if plan.seeds < 2 {
         return None;
@@ -98,7 +98,7 @@ fn beforehand(plan: &Plan, pipe: bool) -> Option<String> {
     ))
 }
 
-/// Whether standard input is what only one run can read.
+/// Whether standard input can be read by one run only.
 fn is_pipe() -> bool {
     std::fs::metadata("/proc/self/fd/0").is_ok_and(|found| found.file_type().is_fifo())
 }
@@ -113,7 +113,7 @@ fn keep_old(profile: &Path) {
     }
 }
 
-/// Says what of the runs failed; the exit status.
+/// Reports failed runs; returns the exit status.
 pub(super) fn tell(program: &Path, outcome: &Outcome) -> ExitCode {
     for remark in &outcome.remarks {
         eprintln!("uvfs: {remark}");
@@ -202,8 +202,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// `what` the runs are for; empty where the program itself writes to the terminal, which is left alone
-    /// until its run has ended.
+    /// `what` is the purpose of the runs. It is empty where the program itself writes to the terminal; then no progress is
+    /// shown until its run has ended.
     pub(super) fn new(what: &str) -> Result<Self, Failure> {
         let bar = ProgressBar::hidden();
         let style = ProgressStyle::with_template("{msg} {bar:24} {pos}/{len} seeds, {elapsed}");

@@ -1,7 +1,7 @@
 //! Commands that run a program several times and compare: `numa`, `sweep`, `what-if`, `advise`.
 //!
 //! # Boundary
-//! Which runs are made, in which order; what they mean is the library's.
+//! Which runs are made, in which order; the library interprets them.
 
 use super::flags::{AdviseArguments, NumaArguments, SweepArguments, WhatIfArguments};
 use super::{machine, reading, running};
@@ -23,7 +23,7 @@ use uvfs_contention::run::{self, Output, Plan, metric::Metric};
 use uvfs_contention::sweep::{Measurement, Work, sweep as evaluate};
 use uvfs_contention::whatif::{self, Change, Evidence, Request};
 
-/// What stands for the number of cores in a program's arguments.
+/// The placeholder for the number of cores in a program's arguments.
 const CORES: &[u8] = b"{cores}";
 
 /// `uvfs contention numa`.
@@ -117,7 +117,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
     running::set_seeds(&mut plan, &arguments.seeds);
     plan.output = Output::Kept;
     let mut measured = Vec::new();
-    // What keeps the sweep from being whole: a size whose runs fail, or Ctrl-C. The other sizes are worth showing.
+    // Reasons why the sweep is not whole: a size whose runs fail, or Ctrl-C. The other sizes are shown.
     let mut lacks = Vec::new();
     for machine in machines {
         let cores = machine.cores;
@@ -287,7 +287,7 @@ pub(super) fn what_if(arguments: &WhatIfArguments) -> Result<ExitCode, Failure> 
     try_changes(&plan, &base, &changes, arguments.output.as_deref(), arguments.form.json)
 }
 
-/// What `--what-if` of `run` and `cargo` does: the program as it is, then with the changes.
+/// `--what-if` of `run` and `cargo`: the unchanged program, then the changes.
 pub(super) fn with_layouts(
     plan: &Plan,
     changes: &[String],
@@ -383,7 +383,7 @@ fn estimate(value: &Estimate) -> String {
     }
 }
 
-/// What a change gains, for people.
+/// The gain of a change, as text.
 fn evidence_text(found: &Evidence) -> String {
     let verdict = match (found.significant, found.gain.mean > 0.0) {
         (Some(true), true) => "a gain: the 95 % interval of the difference excludes zero",
@@ -409,12 +409,12 @@ fn evidence_text(found: &Evidence) -> String {
     )
 }
 
-/// What is printed of one advice.
+/// The printed part of one advice.
 #[derive(Debug, Serialize)]
 struct Advised {
     #[serde(flatten)]
     advice: Advice,
-    /// What its layout gains, where it was tried.
+    /// The gain of its layout, where it was tried.
     tried: Option<Evidence>,
     /// Why it could not be tried.
     not_tried: Option<String>,

@@ -1,6 +1,6 @@
 //! `uvfs contention` from outside: help, and refusals that name thing, cause and remedy.
 //!
-//! What a run finds is tested where programs with known answers are.
+//! Programs with known answers test the findings of a run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ const COMMANDS: [&str; 16] = [
     "calibrate",
 ];
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 struct Outcome {
     code: Option<i32>,
