@@ -1,10 +1,10 @@
 //! Builds the runtime that is loaded into programs, so that the crate can carry it within itself.
 //!
-//! A `cargo build` of its own, in a target folder of its own below `OUT_DIR`: a cdylib is no dependency
-//! that cargo could hand over on a stable toolchain, and the outer build's flags (a sanitizer, a coverage
-//! counter, a wrapper) must not reach what runs inside other programs. Where there is no runtime to build
+//! A `cargo build` of its own, in a target folder of its own below `OUT_DIR`: cargo cannot pass a cdylib on as a
+//! dependency on a stable toolchain, and the outer build's flags (a sanitizer, a coverage
+//! counter, a wrapper) must not reach code that runs inside other programs. Where there is no runtime to build
 //! (another machine than x86-64 Linux, the documentation service, a crate without its workspace), nothing
-//! is embedded, and whoever runs a program is told so.
+//! is embedded, and an attempt to run a program says so.
 
 use std::env;
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ fn build(here: &Path, out: &Path) -> PathBuf {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
     let target = out.join("runtime");
-    // What a build needs is in the registry's cache already when the lock file was resolved; asking the
+    // When the lock file was resolved, the registry's cache got all dependencies of a build; asking the
     // network is the second choice.
     let first = command(&root, &target, true).output().expect("cargo can be started");
     let done = if first.status.success() {

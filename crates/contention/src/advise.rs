@@ -1,20 +1,20 @@
-//! What to do about a profile: the remedies of the field, each with its evidence.
+//! Advice about a profile: the remedies of the field, each with its evidence.
 //!
 //! # The rules
-//! From section 4.4 to 5 of Gough, Siddha and Chen (2007), and what has been found since:
-//! 1. `separate-read-mostly`: a field that nobody writes is missed because of its neighbours: another line;
+//! From section 4.4 to 5 of Gough, Siddha and Chen (2007), and from later work:
+//! 1. `separate-read-mostly`: a field without writers is missed because of its neighbours: another line;
 //! 2. `isolate-hot-words`: two words that are updated atomically lie on one line: part them;
 //! 3. `pad-elements`: several small objects of different cores lie on one line: align or pad them;
 //! 4. `align-structure`: objects lie across more lines than their size needs: align them;
 //! 5. `split-by-path`: two sets of functions use two sets of fields of one line: a line for each;
 //! 6. `shard-counter`: many cores update one word: one for each core, summed when read;
 //! 7. `batch-under-lock`: a lock changes cores for every short hold: do more each time;
-//! 8. `skip-remote-reads`: a function only reads several fields of a line that others write: decide by what
-//!    is at hand, or read once;
+//! 8. `skip-remote-reads`: a function only reads several fields of a line that others write: decide by data
+//!    at hand, or read once;
 //! 9. `free-where-allocated`: objects die on another core than they were made on: hand them back in batches;
 //! 10. `read-without-lock`: readers fight over the lock's own word: a sequence count or RCU;
 //! 11. `shorten-hold`: a lock is waited for, and long holds are why: take work out of it;
-//! 12. `isolate-lock`: who waits for a lock takes away the line of the data it protects: part them.
+//! 12. `isolate-lock`: threads that wait for a lock take away the line of the data it protects: part them.
 //!
 //! # Boundary
 //! A profile in, advice out, the greatest avoidable share of latency first. [`check`] runs an advice's
@@ -76,22 +76,22 @@ pub struct Fact {
 pub struct Advice {
     /// Which remedy.
     pub rule: Rule,
-    /// What it is about: `Super.hash`.
+    /// Its subject: `Super.hash`.
     pub about: String,
-    /// What to do, in a sentence.
+    /// The remedy, in a sentence.
     pub remedy: String,
     /// Why.
     pub evidence: Vec<Fact>,
     /// The layout change that tries it; see [`crate::whatif`].
     pub what_if: Option<String>,
-    /// Of the latency of all misses, what may be avoided; of locks' holds and waits, of all threads' time.
+    /// The avoidable part of the latency of all misses; for locks' holds and waits, of all threads' time.
     pub share: Estimate,
 }
 
 /// Advice that promises less than this part of the threads' time is not given.
 const WORTH: f64 = 0.01;
 
-/// Of all threads' time, what they stand still for misses; all of it where the profile does not say.
+/// The part of all threads' time that they stand still for misses; all of it where the profile has no figure.
 fn stalled(profile: &Profile) -> f64 {
     let sum = |of: fn(&Thread) -> u64| profile.threads.iter().map(of).sum::<u64>() as f64;
     match sum(|thread| thread.cycles) {
@@ -101,7 +101,7 @@ fn stalled(profile: &Profile) -> f64 {
 }
 
 impl Advice {
-    /// Of all threads' time, what may be avoided, where misses take the part `stalled` of it.
+    /// The avoidable part of all threads' time, where misses take the part `stalled` of it.
     fn promise(&self, stalled: f64) -> f64 {
         match self.rule {
             Rule::BatchUnderLock | Rule::ShortenHold => self.share.mean,
@@ -115,8 +115,8 @@ pub fn is_proven(tried: &Evidence) -> bool {
     tried.gain.mean >= WORTH * tried.base.mean && tried.significant != Some(false)
 }
 
-/// Puts advice that was tried first, the greatest gain first of all, and drops what gains nothing. Gives the layouts that were
-/// dropped.
+/// Puts advice that was tried first, the greatest gain first of all, and drops advice without a gain. Returns the dropped
+/// layouts.
 pub fn judge(advised: &mut Vec<(Advice, Option<Evidence>)>) -> Vec<String> {
     let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(advised)
         .into_iter()

@@ -23,7 +23,7 @@ use crate::error::Error;
 use serde::Serialize;
 use uvfs_coherence::machine::{Machine, Parameter, Source};
 
-/// What can be measured.
+/// The quantities that can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)] // Each is named as the machine's parameter.
@@ -144,7 +144,7 @@ pub struct Calibration {
     pub rows: Vec<Row>,
 }
 
-/// What is not measured keeps its ratio to what is: the first to the second.
+/// A number that is not measured keeps its ratio to a measured one: the first to the second.
 const FOLLOWS: [(Quantity, Quantity); 2] = [
     (Quantity::RemoteMemory, Quantity::LocalMemory),
     (Quantity::RemoteTransfer, Quantity::LocalTransfer),
@@ -183,7 +183,7 @@ pub fn calibrate(
                 // Other work only ever slows the clock's chain, so a fast batch is the true one.
                 let mut value = at(if quantity == Quantity::Megahertz { 0.9 } else { 0.5 });
                 if quantity == Quantity::Atomic {
-                    // The machine has what it costs beyond a hit.
+                    // The machine has the cost beyond that of a hit.
                     value = (value - machine.latency.hit.value).max(0.0);
                 }
                 if quantity == Quantity::Megahertz {
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(calibration.rows.len(), Quantity::ALL.len());
     }
 
-    /// A calibration at 1000 megahertz of what is in `measured`.
+    /// A calibration at 1000 megahertz from `measured`.
     fn of(base: &Machine, measured: &[(Quantity, f64)]) -> Calibration {
         calibrate(base, |quantity| {
             let own = measured.iter().find(|(one, _)| *one == quantity);

@@ -1,4 +1,4 @@
-//! Two profiles of one program, before and after a change: what became dearer, cheaper, new, gone.
+//! Two profiles of one program, before and after a change: figures that rose, fell, appeared or vanished.
 //!
 //! # Boundary
 //! Profiles in, a table out. Whether a difference is allowed is [`crate::gate`]'s.
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Lock, Run};
 
-/// What became of a figure.
+/// The change of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -35,7 +35,7 @@ pub enum Status {
     Less,
     /// The interval of the difference holds zero.
     Same,
-    /// One side has a single seed, so nobody can tell.
+    /// One side has a single seed, so the spread is unknown.
     Unclear,
 }
 
@@ -50,7 +50,7 @@ pub struct Change {
     pub difference: Difference,
     /// New over old; `None` where either is zero.
     pub ratio: Option<Estimate>,
-    /// What became of it.
+    /// Its change.
     pub status: Status,
 }
 
@@ -111,7 +111,7 @@ pub struct LockRow {
 /// The whole comparison. Each list has the greatest difference first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What makes the comparison doubtful: forced over a difference of machines or modes, few seeds.
+    /// Reasons to doubt the comparison: forced over a difference of machines or modes, few seeds.
     pub warnings: Vec<String>,
     /// Figures of the whole run.
     pub totals: Vec<Total>,
@@ -191,7 +191,7 @@ fn waits(ledger: &Ledger<'_>) -> Vec<f64> {
     waits
 }
 
-/// Sums of one value of all locks of the same name, seed by seed; without what is waited for to have work.
+/// Sums of one value of all locks of the same name, seed by seed, without waits for work.
 pub(crate) fn locks(
     ledger: &Ledger<'_>,
     value: impl Fn(&Lock) -> u64,
@@ -248,7 +248,7 @@ pub fn compare(old: &Ledger<'_>, new: &Ledger<'_>, force: bool) -> Result<Compar
     })
 }
 
-/// What differs between the machines and modes, as `cores: 8 against 16`.
+/// The differences between the machines and modes, such as `cores: 8 against 16`.
 pub(crate) fn differences(old: &Profile, new: &Profile) -> Vec<String> {
     let mut differing = Vec::new();
     if old.meta.mode != new.meta.mode {
@@ -430,7 +430,7 @@ mod tests {
         assert!(refused.contains("--any-machine"), "{refused}");
         let forced = compare(&Ledger::new(&old), &Ledger::new(&new), true).unwrap();
         assert!(forced.warnings.iter().any(|line| line.contains("by force")));
-        // Where a number is from does not change what comes out.
+        // The source of a number does not change a result.
         let mut same = profile(&[1000], &[]);
         same.meta(|meta| {
             meta.machine.latency.local_transfer = Parameter::measured(120.0);

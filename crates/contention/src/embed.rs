@@ -28,14 +28,14 @@ pub const LIBRARY: &str = "libuvfs_contention.so";
 /// The runtime's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
-    /// What programs are linked with; its folder is in their run path.
+    /// The library that programs are linked with; its folder is in their run path.
     pub link: PathBuf,
-    /// What runs preload.
+    /// The library that runs preload.
     pub preload: PathBuf,
 }
 
 impl Runtime {
-    /// The runtime's files, written if they are not there or not what they should be.
+    /// Writes the runtime's files if they are missing or differ.
     ///
     /// # Errors
     /// This build has no runtime, or no folder can be written.

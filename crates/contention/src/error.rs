@@ -1,7 +1,7 @@
 //! Why something could not be done: one line.
 //!
 //! # Boundary
-//! Text for a person; nobody decides by its kind.
+//! Text for a person; no code decides by its kind.
 //!
 //! # Concurrency
 //! None.

@@ -7,7 +7,7 @@
 //! None.
 //!
 //! # Why
-//! Rules are tested on profiles of which the answer is known, in a line a record. Weakness: nobody checks
+//! Rules are tested on profiles with known answers, in a line a record. Weakness: no test checks
 //! that such a profile could come from a run.
 
 use uvfs_coherence::machine::Machine;

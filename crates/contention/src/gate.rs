@@ -1,36 +1,13 @@
 //! Rules that a profile or a sweep must keep, for continuous integration.
 //!
 //! # Grammar
-//! A TOML file. Shares are numbers or texts in percent: `0.01` and `"1%"` are the same.
-//! ```toml
-//! [[forbid]]                    # this must not cost more than `above`; 0 if it is left out
-//! line = "Super.lock"           # the cache lines on which this field lies
-//! above = "1%"                  # of the latency of all misses
-//!
-//! [[forbid]]
-//! lock = "Super.lock"           # or field = "...", structure = "...", function = "..."
-//! above = "5%"                  # of a lock: the waits, of all threads' time
-//!
-//! [[silent]]                    # not one transfer between caches inside these functions, in any seed
-//! function = "walk::*"
-//!
-//! [max]                         # upper limits of the whole run
-//! transfers_per_access = 0.001
-//! false_sharing = "5%"          # of the latency of all misses
-//! remote_share = "50%"          # of all transfers
-//! lock_wait = "10%"             # of all threads' time
-//!
-//! [[require]]                   # a ratio against an older profile: new / old
-//! metric = "parallel_cycles"    # any of `compare::METRICS`; or line, field, structure, function: latency;
-//! of = "main.contention"        #   or lock: waits. The path is from the folder of the rules
-//! at_most = 1.05                # and, or, at_least = ...
-//!
-//! [[efficiency]]                # of a sweep
-//! cores = 64
-//! at_least = 0.95
-//! ```
-//! In names, `*` stands for any letters, and a name without its path fits any path. A rule is broken by
-//! the mean over the seeds; the evidence says whether the 95 % interval is beyond the limit too.
+//! A TOML file; docs/contention.md has an example of each rule. Shares are numbers or texts in percent: `0.01` and
+//! `"1%"` are the same.
+//! `[max]` limits `transfers_per_access`, `false_sharing` (of the latency of all misses), `remote_share` (of all
+//! transfers) and `lock_wait` (of all threads' time). The `metric` of `[[require]]` is any of `compare::METRICS`.
+//! The path in `of` starts at the folder of the rules. In names, `*` stands for any letters, and a name without its path
+//! fits any path. The mean over the seeds decides; the evidence says whether the 95 % interval is beyond the limit,
+//! too.
 //!
 //! # Boundary
 //! Broken rules with their evidence; the exit code is the command line's. Older profiles are read by a
@@ -65,24 +42,24 @@ use uvfs_coherence::profile::{Object, Sample};
 /// A rule that does not hold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Broken {
-    /// The rule, as in `forbid line = "Super.lock" above 1 %`.
+    /// The rule: `forbid line = "Super.lock" above 1 %`.
     pub rule: String,
     /// Where it stands in the file.
     pub line: usize,
-    /// What was found, with numbers.
+    /// The finding, with numbers.
     pub evidence: String,
     /// Whether the 95 % interval is beyond the limit, too; `None` without one.
     pub certain: Option<bool>,
 }
 
-/// What came out.
+/// The outcome.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Outcome {
     /// Rules that do not hold, in the order of the file.
     pub broken: Vec<Broken>,
     /// How many were checked.
     pub checked: usize,
-    /// Rules whose name nothing in the profile has.
+    /// Rules with a name that nothing in the profile has.
     pub notes: Vec<String>,
 }
 
@@ -109,7 +86,7 @@ impl Outcome {
     }
 }
 
-/// What one rule found.
+/// The finding of one rule.
 struct Found {
     broken: bool,
     certain: Option<bool>,
@@ -126,7 +103,7 @@ impl Found {
 /// Checks a profile. `load` reads older profiles, by the path as the rules have it.
 ///
 /// # Errors
-/// A profile without runs, rules about a sweep, and what `load` says.
+/// A profile without runs, rules about a sweep, and the errors of `load`.
 pub fn check(
     ledger: &Ledger<'_>,
     rules: &Rules,
@@ -281,7 +258,7 @@ fn require(
     Ok(())
 }
 
-/// Whether a sample is on what is selected, lines left out.
+/// Whether a sample is on the selection, lines left out.
 fn on(ledger: &Ledger<'_>, sample: &Sample, what: &Selector) -> bool {
     let object = || ledger.object(sample.seed, sample.object);
     match what {
@@ -324,7 +301,7 @@ fn inside(ledger: &Ledger<'_>, sample: &Sample, pattern: &str) -> bool {
     })
 }
 
-/// Cycles of what is selected, seed by seed, and whether there is such a thing at all.
+/// Cycles of the selection, seed by seed, and whether the profile has it at all.
 fn selected(ledger: &Ledger<'_>, what: &Selector) -> (Vec<f64>, bool) {
     let nothing = || vec![0.0; ledger.seeds.len()];
     let latency = |costs: Option<Vec<Sum>>| {
@@ -378,7 +355,7 @@ fn exists(ledger: &Ledger<'_>, what: &Selector) -> bool {
             compare::locks(ledger, |_| 0).keys().any(|name| around(pattern, name))
         }
         Selector::Line(pattern) => !lines(ledger, pattern).is_empty(),
-        // A function without misses has no samples, and that is what the rule hopes for.
+        // A function without misses has no samples, which is the aim of the rule.
         Selector::Function(pattern) => ledger.profile.sites.iter().any(|site| {
             ledger.functions(site.seed, site.id).iter().any(|name| {
                 let caller = name.rsplit_once("@ ").map_or(name.as_str(), |(_, caller)| caller);
@@ -389,7 +366,7 @@ fn exists(ledger: &Ledger<'_>, what: &Selector) -> bool {
     }
 }
 
-/// What a selection is a share of.
+/// The whole of which a selection is a part.
 fn whole(ledger: &Ledger<'_>, what: &Selector) -> (Vec<f64>, &'static str) {
     match what {
         Selector::Lock(_) => (ledger.time(), "all threads' time"),

@@ -23,17 +23,17 @@
 //! takes), prefetches, those without an address, and what SPE says again under another event.
 //!
 //! # Boundary
-//! Text in, profile out. Nothing is looked up in the program: a place of code is what perf calls it, its
+//! Text in, profile out. The program is not read: the place of code is its name in perf, its
 //! offset is the address that perf printed, and memory is told apart by cache line.
 //!
 //! # Concurrency
 //! None.
 //!
 //! # Why
-//! Where a PMU exists its samples are the truth that the model is not; in the same profile, the same
-//! reports and gates read them. Lines are read one by one and summed at once, so the memory needed is
-//! that of distinct places, not of samples. Weakness: a sample says nothing of false sharing, of waits
-//! apart from service, or of locks, so these are zero; widths are unknown and written as zero.
+//! Where a PMU exists, its samples are hardware truth, which the model's are not; in the same profile, the same
+//! reports and gates read them. Lines are summed one by one, so memory grows with
+//! distinct places, not with samples. Weakness: a sample has no false sharing, no waits
+//! apart from service, and no locks, so these are zero; widths are unknown and written as zero.
 
 mod line;
 
@@ -48,7 +48,7 @@ use uvfs_coherence::profile::{
     Ordering, Place, Run, Sample, Site, Thread,
 };
 
-/// What came of a text.
+/// The result of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     /// With [`Mode::Imported`] and one run.
@@ -59,7 +59,7 @@ pub struct Imported {
     pub unknown: u64,
     /// Its number and text.
     pub first_unknown: Option<(u64, String)>,
-    /// Accesses, stores apart, of whose level perf's words say nothing.
+    /// Accesses, stores apart, with a level that perf's words leave open.
     pub unclear: u64,
     /// The words of these, the commonest first, at most eight, with how often.
     pub unclear_levels: Vec<(String, u64)>,

@@ -28,7 +28,7 @@ use uvfs_coherence::profile::{
     Frame, Lock, Object, ObjectKind, Operation, Ordering, Place, Run, Sample, Site, Type,
 };
 
-/// What the weights of a profile's samples are.
+/// The meaning of the weights of a profile's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -72,7 +72,7 @@ pub(crate) struct SiteKey {
     pub(crate) function: String,
 }
 
-/// What one thing cost under one seed.
+/// The cost of one subject under one seed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) count: u64,
@@ -207,7 +207,7 @@ pub struct Ledger<'p> {
     ranks: OnceCell<Ranks>,
 }
 
-/// What is decided by which of several things is the dearest.
+/// Answers that depend on the dearest of several candidates.
 #[derive(Debug, Default)]
 struct Ranks {
     /// The identity of each (seed, line).
@@ -301,7 +301,7 @@ impl<'p> Ledger<'p> {
         vec![Sum::default(); self.seeds.len()]
     }
 
-    /// What a sample missed: the seed's position, the object, and who.
+    /// The origin of a miss: the seed's position, the object, and the function.
     pub(crate) fn resolve(&self, sample: &Sample) -> Option<(usize, &'p Object, &'p Site)> {
         let object = self.object(sample.seed, sample.object)?;
         Some((self.seed(sample.seed)?, object, self.site(sample.seed, sample.site)?))
@@ -328,7 +328,7 @@ impl<'p> Ledger<'p> {
         Some((self.object(*self.seeds.get(seed)?, *object)?, *offset))
     }
 
-    /// What is at `offset` of `object`; see [`fields::name`].
+    /// The field at `offset` of `object`; see [`fields::name`].
     pub(crate) fn field(&self, object: &Object, offset: u64, fold: bool) -> Named {
         let mut named = fields::name(&self.types, object, offset, fold);
         if object.array && object.name.starts_with("hashbrown table") {
@@ -386,7 +386,7 @@ impl<'p> Ledger<'p> {
         object.address.wrapping_add(offset) / self.line_bytes
     }
 
-    /// What lies at `offset` of `object`; of a row, the field of its element.
+    /// The field at `offset` of `object`; of a row, the field of its element.
     pub(crate) fn spot(&self, object: &Object, offset: u64) -> Spot {
         let structure = structure_of(object);
         let structure = match structure.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -464,13 +464,13 @@ impl<'p> Ledger<'p> {
         sums
     }
 
-    /// What all threads together had to spend while there was more than one, seed by seed.
+    /// The time of all threads together while there was more than one, seed by seed.
     pub(crate) fn time(&self) -> Vec<f64> {
         self.profile.runs.iter().map(|run| thread_time(self.profile, run)).collect()
     }
 }
 
-/// What an object is called: its name, or what is known of it.
+/// The name of an object, or its kind and size.
 pub(crate) fn structure_of(object: &Object) -> String {
     if !object.name.is_empty() {
         return object.name.clone();
@@ -484,7 +484,7 @@ pub(crate) fn structure_of(object: &Object) -> String {
     }
 }
 
-/// What tables call the objects of the type `name`, besides that: variables go by their own names.
+/// The names of objects of the type `name` in tables, and that name: variables have names of their own.
 pub(crate) fn called(profile: &Profile, name: &str) -> BTreeSet<String> {
     let types = profile.types.iter().filter(|kind| kind.name == name);
     let types: BTreeSet<u32> = types.map(|kind| kind.id).collect();
@@ -532,7 +532,7 @@ mod tests {
         let line = |id, offset| ledger.line_name(ledger.object(0, id).unwrap(), offset);
         assert_eq!(line(single, 8), "Super line 0");
         assert_eq!(line(row, 40), "Super row");
-        // This subtraction ended the program once, with a file that somebody had changed.
+        // This subtraction once ended the program, with a file that had been changed by hand.
         assert!(line(single, u64::MAX - 0xfff).starts_with("Super line "));
     }
 

@@ -17,7 +17,7 @@ use uvfs_coherence::{Error, Machine};
 /// Reads a machine file and checks it.
 ///
 /// # Errors
-/// A line that names the file, the place in it and what is wrong.
+/// A line that names the file, the place in it and the fault.
 pub fn read(path: impl AsRef<Path>) -> Result<Machine, Error> {
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -26,7 +26,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Machine, Error> {
     parse(&text).map_err(|error| Error::new(format!("{}: {error}", path.display())))
 }
 
-/// The machine of a file's text. What it leaves out is as in [`Machine::default`].
+/// The machine of a file's text. Parts that it leaves out are those of [`Machine::default`].
 ///
 /// # Errors
 /// As [`read`], without the file.
@@ -57,7 +57,7 @@ mod tests {
         assert!(text.contains("hit = { value = 0.625, source = \"measured\" }"), "{text}");
         assert!(!machine.assumed().contains(&"latency.hit".to_string()));
         assert!(machine.assumed().contains(&"latency.atomic".to_string()));
-        // What only follows a measured number was measured by nobody.
+        // A number that only follows a measured one was not measured.
         assert!(machine.assumed().contains(&"latency.remote_memory".to_string()));
     }
 

@@ -8,7 +8,7 @@
 //!
 //! # Why
 //! Gough, Siddha and Chen (2007, section 3) ran one load on one node and on two with the same processors,
-//! and ranked what became dearer; the same cores and seeds here leave distance as the only difference.
+//! and ranked the increases; the same cores and seeds here leave distance as the only difference.
 //! Weakness: the model scales latencies with distance and nothing else; memory bandwidth is not in it.
 
 use crate::analysis::Estimate;
@@ -28,7 +28,7 @@ pub struct Side {
     pub remote_share: Estimate,
     /// Cycles of all its misses, waits included.
     pub latency: Estimate,
-    /// Of the latency, what was spent on transfers; the rest is memory.
+    /// The part of the latency spent on transfers; the rest is memory.
     pub transfer_share: Estimate,
     /// Cycles of one miss.
     pub cost_per_miss: Estimate,
@@ -47,7 +47,7 @@ pub struct Row {
     pub several: Side,
     /// Latency on several minus on one.
     pub increase: Difference,
-    /// Of the increase of all, what this one's is.
+    /// Its part of the whole increase.
     pub share_of_increase: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct Numa {
     pub latency: Change,
     /// Cycles of one miss.
     pub cost_per_miss: Change,
-    /// Cycles of a core for each access: what cycles an instruction were in the paper.
+    /// Cycles of a core for each access, as the paper has cycles an instruction.
     pub cycles_per_access: Change,
     /// Which paths pay.
     pub functions: Vec<Row>,

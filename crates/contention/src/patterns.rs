@@ -1,13 +1,13 @@
-//! Whether a name is the one that somebody asks for.
+//! Whether a pattern asks for a name.
 //!
 //! # Boundary
-//! Words in, an answer out; what has these names is [`crate::ledger`]'s.
+//! Words in, an answer out; [`crate::ledger`] knows the objects with these names.
 //!
 //! # Why
 //! Rules, changes and flags name types and functions as people do: without paths, with `*`, mistyped. Weakness: two
 //! types of the same short name are one here.
 
-/// What an `Arc` or `Rc` with this name of its counted block holds.
+/// The content of an `Arc` or `Rc` with this name of its counted block.
 pub(crate) fn counted(name: &str) -> Option<&str> {
     let last = name.split('<').next()?.rsplit("::").next()?;
     if !matches!(last, "ArcInner" | "RcInner" | "RcBox") {
@@ -27,7 +27,7 @@ pub(crate) fn counted(name: &str) -> Option<&str> {
     Some(end.map_or(inner, |(at, _)| &inner[..at]))
 }
 
-/// Whether `name` is what `pattern` asks for: `*` stands for any letters, and a pattern without a path
+/// Whether `pattern` asks for `name`: `*` stands for any letters, and a pattern without a path
 /// fits a name with any.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     if glob(pattern.as_bytes(), name.as_bytes()) {
@@ -89,7 +89,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|letter| *letter == b'*')
 }
 
-/// The nearest of `names` to what someone wrote, if it is near enough to be meant.
+/// The nearest of `names` to a written one, if it is near enough to be meant.
 pub(crate) fn nearest<'n>(
     wanted: &str,
     names: impl IntoIterator<Item = &'n str>,

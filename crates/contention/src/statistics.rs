@@ -97,7 +97,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// What Welch needs of one side.
+/// Welch's figures of one side.
 struct Moments {
     mean: f64,
     /// The square of the standard error.

@@ -1,4 +1,4 @@
-//! One program on more and more cores: throughput, the shape of its curve, and what bends it.
+//! One program on more and more cores: throughput, the shape of its curve, and the lines and locks that bend it.
 //!
 //! # Boundary
 //! Takes the profile of every core count, runs nothing. Text and pictures are [`crate::report`]'s.
@@ -58,7 +58,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// What a unit of throughput is.
+    /// The unit of throughput.
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Auto => "as found",
@@ -134,7 +134,7 @@ pub struct Point {
     pub efficiency: Estimate,
     /// Transfers of lines, an access.
     pub transfers_per_access: Estimate,
-    /// What the fitted law says; `None` without one.
+    /// The throughput of the fitted law; `None` without one.
     pub fitted: Option<f64>,
 }
 
@@ -162,7 +162,7 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// What kind of thing bends a curve.
+/// The kind of a bend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BendKind {
@@ -188,7 +188,7 @@ pub struct Bend {
 impl Bend {
     /// The share of all threads' time from which a line or lock counts as a bottleneck.
     pub const LIMIT: f64 = 0.1;
-    /// What never takes this much is not listed.
+    /// Bends that never take this much are not listed.
     const LISTED: f64 = 0.01;
 
     fn last(&self) -> f64 {
@@ -208,7 +208,7 @@ pub struct Counting {
 /// A whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sweep {
-    /// What throughput is.
+    /// The definition of throughput.
     pub work: Counting,
     /// Of the throughput.
     pub unit: &'static str,
@@ -222,7 +222,7 @@ pub struct Sweep {
     pub by_seed: Vec<Shape>,
     /// The fitted law; `None` with fewer than four core counts, or without a shape.
     pub law: Option<Law>,
-    /// What grows, the greatest share on the most cores first; at most twenty.
+    /// The growing lines and locks, the greatest share on the most cores first; at most twenty.
     pub bends: Vec<Bend>,
 }
 
@@ -309,7 +309,7 @@ fn says_nothing(profiles: &[&Profile]) -> Option<String> {
     })
 }
 
-/// By what a sweep tells work for all cores from work for each.
+/// The measure by which a sweep tells work for all cores from work for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
     /// The cycles in which threads neither wait for a line nor sleep. A loop over registers makes no accesses.
@@ -452,8 +452,8 @@ pub fn classify(throughputs: &[(usize, Vec<f64>)]) -> (Shape, String) {
     }
 }
 
-/// The deepest fall below half of what fewer cores reach, if the most cores reach nine tenths of that again. One core that
-/// takes a lock which nobody else wants is ahead of any number that fight for it: that alone is a plateau.
+/// The deepest fall below half of a rate with fewer cores, if the most cores reach nine tenths of that rate again. One core
+/// that takes a lock without competition is ahead of any number that fight for it: that alone is a plateau.
 fn dip(throughputs: &[(usize, Vec<f64>)]) -> Option<String> {
     let last = throughputs.last()?;
     let falls = (1..throughputs.len() - 1).filter_map(|at| {
@@ -755,7 +755,7 @@ mod tests {
         let taken = |accesses: &[(usize, f64)]| kind_of_work(accesses, Measure::Accesses).0;
         assert_eq!(taken(&[(1, 100.0), (2, 151.0)]), Work::PerCore);
         assert_eq!(taken(&[(1, 100.0), (2, 149.0)]), Work::Fixed);
-        // Whoever spins makes more accesses later, where nobody looks.
+        // A spinning core makes more accesses later, which are not looked at.
         assert_eq!(taken(&[(1, 100.0), (2, 120.0), (128, 9e9)]), Work::Fixed);
         assert_eq!(taken(&[(1, 100.0), (8, 440.0)]), Work::Fixed);
         assert_eq!(taken(&[(4, 100.0), (8, 160.0)]), Work::PerCore);

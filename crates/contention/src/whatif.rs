@@ -1,4 +1,4 @@
-//! What a change of a structure's layout would gain, without editing the program.
+//! The gain of a change of a structure's layout, without editing the program.
 //!
 //! # Grammar
 //! ```text
@@ -25,8 +25,8 @@
 //! # Why
 //! In the model an address can be remapped without touching the program, so that "what if this field had
 //! its own line" costs one more run, not an edit. Fields that are not named keep their places, except
-//! under `order`, so that the change is the only one; what a real edit gains is what the model says only
-//! if the compiler lays the rest out the same. Weakness: an object inside another is not found by its
+//! under `order`, so that the change is the only one. A real edit gains as much only
+//! if the compiler lays the other fields out the same. Weakness: an object inside another is not found by its
 //! own name; name the outer one and the path.
 
 mod layout;
@@ -63,7 +63,7 @@ pub struct Request {
     pub what_if: Vec<String>,
 }
 
-/// What a change would gain.
+/// The gain of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
     /// As the user wrote it.
@@ -72,7 +72,7 @@ pub struct Evidence {
     pub base: Estimate,
     /// The same with the change.
     pub changed: Estimate,
-    /// Base minus changed: what is won, in cycles.
+    /// Base minus changed: the gain, in cycles.
     pub gain: Difference,
     /// Changed over base.
     pub ratio: Option<Estimate>,
@@ -95,7 +95,7 @@ pub fn relayouts(profile: &Profile, change: &Change) -> Result<Vec<Relayout>, Er
     Ok(planned(profile, change)?.relayouts)
 }
 
-/// What a change means for a profile.
+/// The meaning of a change for a profile.
 struct Plan {
     relayouts: Vec<Relayout>,
     bytes_per_object: i64,
@@ -135,7 +135,7 @@ fn planned(profile: &Profile, change: &Change) -> Result<Plan, Error> {
         };
         let key = object.frames.clone();
         let known = relayouts.entry(key).or_insert((aligned, relayout.clone()));
-        // Objects of one place may be aligned differently: what all of them are stays.
+        // Objects of one place may be aligned differently: the common part stays.
         if aligned < known.0 {
             *known = (aligned, relayout);
         }
@@ -358,7 +358,7 @@ pub fn request(profile: &Profile, changes: &[Change]) -> Result<Request, Error> 
 /// Tries one change: the profile as it is, and the run that `run` makes with the new layout.
 ///
 /// # Errors
-/// As [`request`], and what `run` says.
+/// The errors of [`request`] and of `run`.
 pub fn evaluate(
     base: &Profile,
     change: &Change,

@@ -1,4 +1,4 @@
-//! Floor: contention. What the analyser does to a program: nothing that the program could notice.
+//! Floor: contention. The analyser's effects on a program: none that the program could notice.
 //!
 //! Every primitive of pthread and of `std` does its work on virtual cores; the same seed gives the same
 //! profile, whatever else is in memory; a program that cannot end is ended, and the reason said.
@@ -37,7 +37,7 @@ fn std_does_its_work_on_virtual_cores() {
     }
 }
 
-/// Everything of a run but what the host took for it.
+/// All figures of a run but the host's time for it.
 fn figures(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     for run in &mut profile.runs {
@@ -65,7 +65,7 @@ fn the_same_seed_gives_the_same_profile_and_another_seed_another() {
         assert_eq!(figures(&first), figures(&second), "{}", program.display());
         let [one, other] = [&first.runs[0], &first.runs[1]];
         assert_ne!(one.cycles, other.cycles, "two seeds of {}", program.display());
-        // Nor does what else is in its memory: here its stack begins elsewhere.
+        // Nor do other contents of its memory: here its stack begins elsewhere.
         let mut env: Vec<_> = std::env::vars_os().collect();
         env.push(("UVFS_PADDING".into(), "x".repeat(10_000).into()));
         let elsewhere = run(&Plan { env: Some(env), ..plan.clone() });
@@ -122,7 +122,7 @@ fn a_deadlock_is_named() {
     let failure = &outcome.failures[0];
     assert_eq!(failure.status, 71, "{failure:?}");
     assert!(failure.output.contains("uvfs contention: deadlock"), "{failure:?}");
-    // Who waits for what: main for a thread, and the two for each other's mutex.
+    // The waits: main for a thread, and the two threads for each other's mutex.
     let lines = failure.output.lines().filter(|line| line.contains("  thread "));
     let lines: Vec<_> = lines.collect();
     assert_eq!(lines.len(), 3, "{failure:?}");
@@ -147,7 +147,7 @@ fn a_loop_that_no_access_is_seen_of_is_ended() {
     assert!(failure.output.contains("unseen_spin+0x"), "{failure:?}");
 }
 
-/// It hung, and no watchdog saw it: each call counted as progress, but let nobody else run.
+/// It hung, and the watchdog did not see it: each call counted as progress, but let no other thread run.
 #[test]
 fn a_loop_of_calls_lets_others_run() {
     let Some(analyser) = Analyser::new() else { return };
@@ -157,8 +157,8 @@ fn a_loop_of_calls_lets_others_run() {
     }
 }
 
-/// With computing charged, the loop that no access is seen of hung: its blocks counted as progress, so that no watchdog
-/// ended it, but let nobody else run, so that what it waited for never came.
+/// With computing charged, the loop without visible accesses hung: its blocks counted as progress, so that no watchdog
+/// ended it, but let no other thread run, so that its condition never came true.
 #[test]
 fn a_loop_of_blocks_lets_others_run() {
     let Some(analyser) = Analyser::new() else { return };

@@ -2,7 +2,7 @@
 //!
 //! Each has a class of curve from 1 to 64 or 128 virtual cores, fields that bend it, and sharing that is
 //! true or false; the analyser has to say all three. Where a layout decides, the program is built both
-//! ways: what it says of a change in the model has to be what the changed source does.
+//! ways: the predicted effect of a change in the model must be that of the changed source.
 //!
 //! Sources are in `tests/contention/known`. Skipped where there is no gcc or no x86-64.
 //!
@@ -22,7 +22,7 @@ use uvfs_contention::whatif;
 use uvfs_contention::{Ledger, advise};
 
 /// The program on so many cores each. Of two seeds, an interval of 95 % is 13 standard errors to each side:
-/// four are what a class needs.
+/// a class needs four.
 fn profiles(analyser: &Analyser, program: &Path, cores: &[usize], args: &[&str]) -> Vec<Profile> {
     let plan = |cores| Plan { nodes: 1, seeds: 4, ..analyser.plan(program, cores, args) };
     cores.iter().map(|&cores| run(&plan(cores))).collect()
@@ -151,7 +151,7 @@ fn computing_costs_time_and_only_where_it_is_charged() {
     assert!(accesses < chain / 4.0, "{accesses}");
 }
 
-/// Two runs with one seed, byte for byte but for what the host took.
+/// Two runs with one seed, byte for byte except the host's time.
 #[test]
 fn one_program_and_one_seed_give_one_profile() {
     let Some(analyser) = Analyser::new() else { return };
@@ -292,7 +292,7 @@ fn a_count_of_readers_bends_what_would_be_linear() {
     let profiles = expect(&analyser, &program, &[1, 8, 64], Shape::Plateau);
     let tables = lines(&Ledger::new(&profiles[2]));
     assert!(rows(&tables, "readers")[0].false_share.mean < 0.05);
-    // The pointer is on the line, and nobody writes it.
+    // The pointer is on the line, and no thread writes it.
     let entries: Vec<_> = tables
         .iter()
         .flat_map(|table| &table.rows)
@@ -328,13 +328,13 @@ fn true_and_false_sharing_are_told_apart() {
     let row = rows(&tables, "a")[0];
     assert!(tables[0].structure.contains("Counters"), "{}", tables[0].structure);
     assert!(row.false_share.mean > 0.99, "{row:?}");
-    // A flag that nobody writes beside a counter that everybody writes.
+    // A flag without writers beside a counter that every thread writes.
     let profile = run(&analyser.plan(&analyser.c("flag", &[]), 16, &[]));
     let tables = lines(&Ledger::new(&profile));
     assert_eq!(tables[0].verdict, Verdict::Mixed);
     assert!(rows(&tables, "flag").iter().all(|row| row.false_share.mean > 0.99));
     assert!(rows(&tables, "flag").iter().all(|row| row.written == Some(false)));
-    // An increment that only has to take the line from those who read the flag is false sharing as well.
+    // An increment that only has to take the line from readers of the flag is false sharing as well.
     let apart = run(&analyser.plan(&analyser.c("flag", &["-DAPART"]), 16, &[]));
     let requests = rows(&tables, "requests")[0].false_share.mean;
     assert!(requests < 0.9, "{requests}");
@@ -437,7 +437,7 @@ fn an_access_across_two_lines_counts_on_both() {
     assert!((samples[0] / samples[1] - 1.0).abs() < 0.2, "{samples:?}");
 }
 
-/// What the analyser says of a change, and what the program does that is changed so: cycles of each seed.
+/// The predicted effect of a change, and that of the changed program: cycles of each seed.
 fn change(changed: &Path, base: &Plan, what: &str) -> [Vec<u64>; 3] {
     let profile = run(base);
     let change = whatif::parse(what).expect("a change");

@@ -20,7 +20,7 @@ use crate::statistics::number;
 use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::profile::{LockKind, Object, ObjectKind, Sample};
 
-/// What a what-if calls the type of an object.
+/// The name of an object's type in a what-if.
 fn layout(ledger: &Ledger<'_>, object: &Object) -> Option<String> {
     if object.kind == ObjectKind::Global {
         return Some(object.name.clone());
@@ -32,7 +32,7 @@ fn layout(ledger: &Ledger<'_>, object: &Object) -> Option<String> {
 /// 3. Elements or objects smaller than a line, several of them on one, missed falsely by several cores.
 pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
     let ledger = scene.ledger;
-    // Which elements lie on each real line, and what they cost.
+    // The elements on each real line, and their costs.
     type Line = (BTreeSet<(u32, u64)>, BTreeSet<u32>);
     let mut lines: BTreeMap<(String, u64, u64), Line> = BTreeMap::new();
     let whole = |sample: &Sample| -> Option<(String, u64, u64, u64)> {
@@ -134,7 +134,7 @@ pub(super) fn align_structure(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             continue;
         }
         let needed = object.size.div_ceil(line);
-        // What the line of the fewest transfers costs is what an aligned object would not pay.
+        // An aligned object would not pay for the line of the fewest transfers.
         let least = |seed: u64, id: u32| {
             let lines = touched.get(&(seed, id))?;
             lines.iter().min_by_key(|(_, count)| **count).map(|(line, _)| *line)
@@ -297,10 +297,10 @@ fn locks(scene: &Scene<'_>) -> BTreeMap<String, Taken> {
     locks
 }
 
-/// Of all threads' time, what waits for a lock have to take for it to be worth a word.
+/// The part of all threads' time that waits for a lock must take before it is reported.
 const AWAITED: f64 = 0.05;
 
-/// What divides short holds from long ones: ten transfers of a line.
+/// The limit between short and long holds: ten transfers of a line.
 fn short_hold(scene: &Scene<'_>) -> f64 {
     scene.ledger.profile.meta.machine.latency.local_transfer.value * 10.0
 }

@@ -1,4 +1,4 @@
-//! A profile as the rules of advice look at it: fields, who uses them, on which lines they lie.
+//! A profile as the rules of advice see it: fields, their users, and their lines.
 //!
 //! # Boundary
 //! Sums; decides nothing.
@@ -7,7 +7,7 @@
 //! None.
 //!
 //! # Why
-//! Most rules ask the same: what does this field cost, is it written, by whom, and what lies beside it.
+//! Most rules ask the same questions: the cost of this field, its writers, and its neighbours.
 //! One pass answers that. Weakness: reads and writes are known only of lines that were contended.
 
 use crate::analysis::Estimate;
@@ -26,7 +26,7 @@ pub(super) struct Field {
     pub(super) cores: BTreeSet<u32>,
     /// By function: its cost, and whether it writes.
     pub(super) functions: BTreeMap<String, (Sums, bool)>,
-    /// What a what-if calls the structure, where it can name it.
+    /// The name of the structure in a what-if, where it has one.
     pub(super) layout: Option<String>,
     /// Whether the profile knows its layout, so that its name is a field's.
     pub(super) named: bool,
@@ -151,7 +151,7 @@ impl<'p> Scene<'p> {
     }
 }
 
-/// The name by which a what-if finds the objects: a variable's own, else the type's.
+/// The name by which a what-if finds the objects: a variable's own, otherwise the type's.
 fn layout_name(ledger: &Ledger<'_>, spot: &Spot, object: &Object) -> Option<String> {
     match object.kind {
         ObjectKind::Global => Some(spot.structure.clone()),

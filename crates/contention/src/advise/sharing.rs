@@ -25,7 +25,7 @@ fn add(sum: &mut Vec<f64>, part: &[f64]) {
     sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
 }
 
-/// What a field costs, and how it is used.
+/// The cost of a field, and its use.
 fn fact(spot: &Spot, field: &Field) -> Fact {
     let sum = field.sum();
     let use_ = if field.reads + field.writes + field.updates > 0 {
@@ -54,7 +54,7 @@ fn fields_of<'s>(scene: &'s Scene<'_>, spots: &'s BTreeSet<Spot>) -> Vec<(&'s Sp
     spots.iter().filter_map(|spot| Some((spot, scene.fields.get(spot)?))).collect()
 }
 
-/// 1. Nobody writes it, more than half of its misses are false sharing.
+/// 1. No thread writes it, and more than half of its misses are false sharing.
 pub(super) fn separate_read_mostly(scene: &Scene<'_>, all: &mut Vec<Advice>) {
     for spots in scene.lines.values() {
         let fields = fields_of(scene, spots);
@@ -195,7 +195,7 @@ pub(super) fn isolate_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
         let locks: Vec<_> =
             fields.iter().filter(|(_, field)| field.is_lock && field.named).collect();
         let [(lock, word)] = locks.as_slice() else { continue };
-        // Fields that nobody writes are the first rule's; those of other structures not in reach.
+        // Fields without writers belong to the first rule; those of other structures are out of reach.
         let data: Vec<_> = fields
             .iter()
             .filter(|(spot, field)| {

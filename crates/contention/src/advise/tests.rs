@@ -16,7 +16,7 @@ fn fires(profile: &Profile, rule: Rule, about: &str, what_if: Option<&str>) -> A
     assert_eq!(advice.what_if.as_deref(), what_if);
     assert!(!advice.evidence.is_empty() && advice.share.mean > 0.0, "{advice:?}");
     if let Some(text) = what_if {
-        // What is advised can be tried.
+        // Each advice can be tried.
         let change = whatif::parse(text).unwrap();
         assert!(!whatif::relayouts(profile, &change).unwrap().is_empty());
     }

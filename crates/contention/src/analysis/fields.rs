@@ -16,7 +16,7 @@ use uvfs_coherence::profile::{Field, Object, Type};
 /// Patterns within patterns that are followed.
 const DEPTH: usize = 16;
 
-/// What lies at an offset.
+/// The field at an offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// `root.lock`, `[3].value`, `padding`, `+24`; empty if the object is one value without parts.
@@ -30,7 +30,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// The path, with the type in parentheses where it is a pointer, as in `curr (task_struct*)`.
+    /// The path, with the type in parentheses where it is a pointer: `curr (task_struct*)`.
     pub fn with_pointer(&self) -> String {
         match &self.type_name {
             Some(name) if is_pointer(name) => format!("{} ({name})", self.path),
@@ -44,7 +44,7 @@ fn is_pointer(type_name: &str) -> bool {
     name.starts_with('*') || name.starts_with('&') || name.ends_with('*')
 }
 
-/// Names what is `offset` bytes into `object`. With `fold`, elements of a row are not told apart: `[*]`.
+/// Names the field `offset` bytes into `object`. With `fold`, elements of a row have one name: `[*]`.
 pub fn name(types: &BTreeMap<u32, &Type>, object: &Object, offset: u64, fold: bool) -> Named {
     let unknown = || Named { path: format!("+{offset}"), type_name: None, offset, element: None };
     let Some(kind) = object.type_id.and_then(|id| types.get(&id)) else {

@@ -1,11 +1,11 @@
-//! Who hands the lines of a structure over to whom.
+//! The functions that hand the lines of a structure to each other.
 //!
 //! # Boundary
-//! One structure at a time. A hand-over is a transfer whose last writer is known.
+//! One structure at a time. A hand-over is a transfer with a known last writer.
 //!
 //! # Why
-//! The paper's contention was mostly one story: what one function submits on one processor, another
-//! completes on another. It shows as an edge from the writer's function and cores to the reader's.
+//! The paper's contention mostly had one cause: one function submits work on one processor, another
+//! function completes it on another. It shows as an edge from the writer's function and cores to the reader's.
 //! Weakness: of each sample only the most frequent writer is kept, so rare edges are missing.
 
 use super::Estimate;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Flow {
     /// `Dentry`.
     pub structure: String,
-    /// Part of its transfers whose writer is known.
+    /// Part of its transfers with a known writer.
     pub known_share: f64,
     /// The most frequent first.
     pub edges: Vec<Edge>,
@@ -28,9 +28,9 @@ pub struct Flow {
 /// From a writer to a reader.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Edge {
-    /// Whose write took the line.
+    /// The function that took the line by a write.
     pub from: End,
-    /// Who missed it then.
+    /// The function that missed it then.
     pub to: End,
     /// Times.
     pub count: Estimate,
@@ -38,7 +38,7 @@ pub struct Edge {
     pub share: f64,
     /// Part of them across nodes.
     pub remote_share: f64,
-    /// What the reader wanted, the most frequent first, at most three.
+    /// The fields that the reader wanted, the most frequent first, at most three.
     pub fields: Vec<String>,
 }
 

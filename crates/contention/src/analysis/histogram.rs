@@ -128,7 +128,7 @@ fn series(ledger: &Ledger<'_>) -> Vec<Series> {
     series.filter(|one| !one.buckets.is_empty()).collect()
 }
 
-/// What a class is called.
+/// The name of a class.
 pub fn class_name(class: Class) -> &'static str {
     match class {
         Class::LocalTransfer => "local transfer",

@@ -1,4 +1,4 @@
-//! The layout of a type with what its fields cost: holes and line boundaries as `pahole` shows them, and
+//! The layout of a type with the costs of its fields: holes and line boundaries as `pahole` shows them, and
 //! heat.
 //!
 //! # Boundary
@@ -110,7 +110,7 @@ pub fn layout_heat(ledger: &Ledger<'_>, type_name: &str) -> Option<LayoutHeat> {
     find(ledger, type_name).map(|id| layout(ledger, id))
 }
 
-/// The layouts of the types whose objects have the most latency, at most `top`.
+/// The layouts of the types with most latency, at most `top`.
 pub fn layouts(ledger: &Ledger<'_>, top: usize) -> Vec<LayoutHeat> {
     let mut weights: BTreeMap<u32, u64> = BTreeMap::new();
     for sample in ledger.transfers() {

@@ -1,13 +1,13 @@
-//! Per cache line, who misses it: the tables of Gough, Siddha and Chen 2007, figures 3 to 15.
+//! The functions that miss each cache line: the tables of Gough, Siddha and Chen 2007, figures 3 to 15.
 //!
 //! # Boundary
-//! Only transfers, misses that another core's cache answered, as there: what memory answers is the
-//! histogram's. Shares of latency are of all misses.
+//! Only transfers, misses that another core's cache answered, like the paper: [`mod@super::histogram`] has
+//! the misses that memory answers. Shares of latency are of all misses.
 //!
 //! # Why
 //! A table of one line shows which code wants which field; the same table over all objects of a type
-//! ([`groups`]) shows it where a program has a thousand of them. Both come from one function that differs
-//! in what it takes for the same line. Weakness: in a group, a row's address is that of the dearest object.
+//! ([`groups`]) shows it where a program has a thousand of them. Both come from one function with different
+//! keys for the same line. Weakness: in a group, a row's address is that of the dearest object.
 
 use super::Estimate;
 use super::notation::{count_cores, instruction, unite};
@@ -40,13 +40,13 @@ pub enum Verdict {
 pub struct LineTable {
     /// From 1, by latency.
     pub rank: usize,
-    /// What lies in it: the name of the dearest object's type, or of the variable.
+    /// Its content: the name of the dearest object's type, or of the variable.
     pub structure: String,
     /// Which line of the object; with [`LineTable::lines`] beyond 1, of the first.
     pub line_index: u64,
     /// Where that object lies.
     pub kind: ObjectKind,
-    /// Who allocated it.
+    /// The function that allocated it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub allocated_in: String,
     /// Other objects in the line.
@@ -72,9 +72,9 @@ pub struct LineTable {
     pub share: Estimate,
     /// True or false sharing.
     pub verdict: Verdict,
-    /// Cores that missed, as in the profile.
+    /// Cores that missed, encoded like the profile's.
     pub cores: Vec<u64>,
-    /// Who misses what, by address.
+    /// The misses by address and function.
     pub rows: Vec<Row>,
 }
 
@@ -106,7 +106,7 @@ pub struct Row {
     pub instruction_address: u64,
     /// `cmpxchg4.acq`.
     pub instruction: String,
-    /// What it does.
+    /// Its operation.
     pub operation: Operation,
     /// Bytes of it.
     pub bytes: u32,
@@ -138,24 +138,24 @@ pub struct Row {
     pub share: Estimate,
     /// Part of the latency of this line.
     pub share_of_line: f64,
-    /// Whether anybody wrote these bytes since the line became contended; `None` where it is not known.
+    /// Whether any core wrote these bytes since the line became contended; `None` where it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<bool>,
-    /// Whose writes took the line away, the most frequent first, at most three.
+    /// The writers that took the line away, the most frequent first, at most three.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub invalidated_by: Vec<Writer>,
     /// At least [`HOT`] of the line's latency.
     pub hot: bool,
-    /// Cores that missed, as in the profile.
+    /// Cores that missed, encoded like the profile's.
     pub cores: Vec<u64>,
 }
 
-/// Who took a line away.
+/// A writer that took a line away.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Writer {
     /// Its function.
     pub function: String,
-    /// What it writes, where it is known.
+    /// The field that it writes, where it is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
     /// Part of the times that are known.

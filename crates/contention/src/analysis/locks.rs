@@ -5,9 +5,9 @@
 //!
 //! # Why
 //! The columns are those of `uvfs stat` and of lockmeter, so that a simulated and a measured table can be
-//! laid side by side. In virtual time every hold is timed and nothing is disturbed by it. Weakness: what
-//! a word is used for is guessed from how it moves; a lock that is never contended may be missing, and
-//! attempts that gave up are not counted.
+//! compared. In virtual time every hold is timed and nothing is disturbed by it. Weakness: the
+//! use of a word is guessed from its changes; a lock that is never contended may be missing, and
+//! abandoned attempts are not counted.
 
 use super::Estimate;
 use crate::ledger::{Ledger, ObjectKey, structure_of};
@@ -46,16 +46,16 @@ pub struct LockRow {
     /// % CPU: part of all cores' time that went into waiting; of all threads' time where they are more and wait for longer
     /// than the cores have.
     pub wait_share: Estimate,
-    /// Who waited, the most frequent first.
+    /// The functions that waited, the most frequent first.
     pub waiters: Vec<Waiter>,
 }
 
-/// Who waited for a lock.
+/// A function that waited for a lock.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Waiter {
     /// `@ dget`: without the lock's own function.
     pub function: String,
-    /// Part of the waits whose place is known.
+    /// Part of the waits with a known place.
     pub share: f64,
 }
 
@@ -168,7 +168,7 @@ fn finish(ledger: &Ledger<'_>, name: String, kind: LockKind, one: Gathered) -> L
     };
     let threads = ledger.profile.runs.iter().map(|run| run.threads).max().unwrap_or(0);
     let most = cores.max(threads as f64);
-    // Nothing is held for longer than the run, and nobody waits for longer.
+    // No hold and no wait is longer than the run.
     let within = |part: &dyn Fn(&Sum) -> u64, by: f64, by_more: f64| match of_time(part, by) {
         share if share.mean > 1.0 => of_time(part, by_more),
         share => share,

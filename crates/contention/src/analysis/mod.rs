@@ -1,4 +1,4 @@
-//! What a profile says: per cache line, per structure, per lock, per path.
+//! The results of a profile: per cache line, per structure, per lock, per path.
 //!
 //! # Boundary
 //! Pure: a [`Ledger`] in, structures out that serialise as they are; the JSON report is these. Words and
@@ -9,8 +9,8 @@
 //!
 //! # Why
 //! Every figure is an [`Estimate`]: a mean over the seeds with its 95 % interval, because one run of a
-//! contended program proves nothing. What is the same line in two runs is decided in one place,
-//! the ledger. Weakness: everything is recomputed from the samples each time; a profile of a hundred
+//! contended program proves nothing. The ledger alone decides which lines of two runs are
+//! the same. Weakness: everything is recomputed from the samples each time; a profile of a hundred
 //! thousand samples takes a noticeable part of a second.
 
 pub mod estimate;
@@ -42,7 +42,7 @@ use serde::Serialize;
 /// All analyses of one profile, as the JSON report has them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analyses {
-    /// What was run, on what, and what it cost altogether.
+    /// The program, the machine, and the cost altogether.
     pub runs: RunsSummary,
     /// Cache lines, the dearest first.
     pub lines: Vec<LineTable>,
@@ -50,7 +50,7 @@ pub struct Analyses {
     pub groups: Vec<LineTable>,
     /// Latencies by class.
     pub histogram: Histogram,
-    /// Who is behind the dearest lines.
+    /// The structures behind the dearest lines.
     pub structures: Structures,
     /// Types with the heat of their fields, the dearest first.
     pub layouts: Vec<LayoutHeat>,
@@ -60,7 +60,7 @@ pub struct Analyses {
     pub lock_groups: Vec<LockRow>,
     /// Threads, by number.
     pub threads: Vec<ThreadRow>,
-    /// Who hands lines to whom, for the dearest structures.
+    /// The functions that hand lines to each other, for the dearest structures.
     pub flows: Vec<Flow>,
 }
 

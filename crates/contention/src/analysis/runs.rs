@@ -1,11 +1,11 @@
-//! What the runs cost altogether, on what machine, and thread by thread.
+//! The cost of the runs altogether, their machine, and figures of each thread.
 //!
 //! # Boundary
 //! Sums that the profile already has, as means over the seeds.
 //!
 //! # Why
-//! A figure of a model is worth what its parameters are: the machine's hash and the list of what nobody
-//! measured stand beside the figures. Weakness: the hash says that two machines are equal, not how they
+//! A figure of a model is as good as its parameters: the machine's hash and the list of assumed numbers
+//! stand beside the figures. Weakness: the hash says that two machines are equal, not how they
 //! differ.
 
 use super::Estimate;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use uvfs_coherence::machine::Machine;
 use uvfs_coherence::profile::{Mode, Object, Run, Thread};
 
-/// What was run, on what, and what it cost.
+/// The program, the machine, and the cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunsSummary {
     /// `uvfs` and its version.
@@ -33,7 +33,7 @@ pub struct RunsSummary {
     pub machine: String,
     /// [`machine_hash`].
     pub machine_hash: String,
-    /// Whether what is computed between accesses was charged.
+    /// Whether computing between accesses was charged.
     pub computing: bool,
     /// Its cores.
     pub cores: usize,
@@ -41,7 +41,7 @@ pub struct RunsSummary {
     pub nodes: usize,
     /// Cycles a microsecond.
     pub megahertz: f64,
-    /// Parameters of the machine that nobody measured: `latency.local_transfer`.
+    /// Parameters of the machine that were not measured: `latency.local_transfer`.
     pub assumed: Vec<String>,
     /// Whether shares are of latency, or of numbers of misses.
     pub basis: Basis,
@@ -57,7 +57,7 @@ pub struct RunsSummary {
     pub transfers: Estimate,
     /// Part of them from another node.
     pub remote_share: Estimate,
-    /// What the program counted as work.
+    /// The program's own count of work.
     pub work: Estimate,
     /// The same by second of virtual time in which threads ran.
     pub work_per_second: Estimate,
@@ -98,7 +98,7 @@ pub struct ThreadRow {
     pub cycles: Estimate,
 }
 
-/// What the runs cost altogether.
+/// The cost of the runs altogether.
 pub fn runs(ledger: &Ledger<'_>) -> RunsSummary {
     let profile = ledger.profile;
     let machine = &profile.meta.machine;
@@ -152,7 +152,7 @@ pub fn runs(ledger: &Ledger<'_>) -> RunsSummary {
     }
 }
 
-/// What of the latency lies in objects without a type, and their names.
+/// The part of the latency in objects without a type, and their names.
 fn untyped(ledger: &Ledger<'_>) -> (Estimate, Vec<String>) {
     let mut tallies = ledger.none();
     let mut names: BTreeMap<String, u64> = BTreeMap::new();

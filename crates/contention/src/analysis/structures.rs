@@ -5,8 +5,8 @@
 //!
 //! # Why
 //! Twelve structures made up most of the paper's contention; a program's own list is as short. A
-//! subsystem is where a type is defined: its module in Rust, its file in C; who thinks otherwise gives
-//! patterns ([`Grouping`]). Weakness: what is allocated without a type is counted under the module of
+//! subsystem is the place of a type's definition: its module in Rust, its file in C; a user may give other
+//! patterns ([`Grouping`]). Weakness: memory without a type is counted under the module of
 //! the function that allocated it.
 
 use super::Estimate;
@@ -62,7 +62,7 @@ impl Grouping {
     }
 }
 
-/// Who is behind the dearest lines.
+/// The structures behind the dearest lines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Structures {
     /// Lines that are counted here.
@@ -87,7 +87,7 @@ impl Structures {
 /// Structures of one place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Subsystem {
-    /// `uvfs_vfs::dentry`, `fs/dcache.c`, or what a pattern says.
+    /// `uvfs_vfs::dentry`, `fs/dcache.c`, or the name that a pattern gives.
     pub name: String,
     /// Part of the latency of all misses.
     pub share: Estimate,

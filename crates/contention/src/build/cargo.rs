@@ -1,17 +1,17 @@
-//! Cargo, told to instrument what it builds and to let programs be started by somebody else.
+//! Runs cargo so that it instruments its builds and leaves starting programs to a runner.
 //!
 //! # Boundary
-//! The command line and the environment of one cargo process. What starts the programs is named by the
-//! caller; what rustc is told is in [`super::flags`].
+//! The command line and the environment of one cargo process. The caller names the runner of the programs;
+//! [`super::flags`] has rustc's flags.
 //!
 //! # Concurrency
 //! None; cargo locks the target folder, which is one of its own.
 //!
 //! # Why
-//! A target is named although it is the host's, so that build scripts and procedural macros stay as they
-//! are. Flags go through cargo's configuration, where they join those of the user's files; flags of the
+//! A target is named although it is the host's, so that build scripts and procedural macros are not
+//! instrumented. Flags go through cargo's configuration, where they join those of the user's files; flags of the
 //! environment replace those files, as they do without us, and ours join them. Weakness: `build.rustflags`
-//! of a file is read here, without what `include` names.
+//! of a file is read here, without the files that `include` names.
 
 use super::flags::{TARGET, Toolchain, Way};
 use crate::Error;
@@ -22,9 +22,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What separates flags in cargo's encoded variables.
+/// The separator of flags in cargo's encoded variables.
 const SEPARATOR: &str = "\u{1f}";
-/// The variable that names who starts programs of [`TARGET`].
+/// The variable that names the runner of programs of [`TARGET`].
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
 /// A command line of cargo, without the word `cargo`.
@@ -32,7 +32,7 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 pub struct Invocation {
     /// `+nightly`.
     pub toolchain: Option<OsString>,
-    /// The rest, without what names a target folder.
+    /// The other flags, without those that name a target folder.
     pub words: Vec<OsString>,
     /// `--target-dir`.
     target_folder: Option<PathBuf>,
@@ -44,7 +44,7 @@ impl Invocation {
     /// Reads the words after `cargo`.
     ///
     /// # Errors
-    /// There are none, or they name a target whose programs cannot be run.
+    /// There are none, or they name a target with programs that cannot be run here.
     pub fn parse(words: &[OsString]) -> Result<Self, Error> {
         let mut rest = words.iter().peekable();
         let plus = |word: &&&OsString| word.to_string_lossy().starts_with('+');
@@ -142,10 +142,10 @@ struct Metadata {
 }
 
 impl Setup {
-    /// Finds out what cargo has to be told.
+    /// Finds out the settings that cargo needs.
     ///
     /// # Errors
-    /// No toolchain, no project, a host whose programs cannot be run, a compiler without the pass.
+    /// No toolchain, no project, a host with programs that cannot be run here, a compiler without the pass.
     pub fn prepare(invocation: Invocation) -> Result<Self, Error> {
         let toolchain = Toolchain::ask(invocation.toolchain.as_deref())?;
         if toolchain.host != TARGET {
@@ -183,7 +183,7 @@ impl Setup {
             all.extend(flags);
             command.arg("--config").arg(configuration("rustflags", &all));
         }
-        // Examples in documentation are linked with what was instrumented.
+        // Examples in documentation are linked with instrumented code.
         let mut documentation = environment_flags("CARGO_ENCODED_RUSTDOCFLAGS", "RUSTDOCFLAGS")
             .unwrap_or_else(|| {
                 build_flags(&configuration_files(), "rustdocflags", "CARGO_BUILD_RUSTDOCFLAGS")
@@ -283,7 +283,7 @@ fn build_flags(files: &[toml::Table], name: &str, variable: &str) -> Vec<String>
         return Vec::new();
     }
     let mut flags = Vec::new();
-    // As cargo joins lists: what is nearer comes later.
+    // In cargo's order of lists: the nearer file comes later.
     for file in files.iter().rev() {
         match file.get("build").and_then(|build| build.get(name)) {
             Some(toml::Value::String(text)) => {

@@ -1,8 +1,8 @@
-//! A C or C++ compiler, told to instrument what it compiles and to link with the runtime.
+//! Runs a C or C++ compiler so that it instruments its output and links with the runtime.
 //!
 //! # Boundary
 //! One command line of a compiler driver to one or more of the compiler's. Works as `CC` of a makefile or
-//! of `configure`: what is no compilation passes through.
+//! of `configure`: a command that compiles nothing is passed on unchanged.
 //!
 //! # Concurrency
 //! None; make runs several of these processes at once.
@@ -29,7 +29,7 @@ const COMPILE: [&str; 5] = [
     "-fno-lto",
 ];
 
-/// Options whose value is the next word.
+/// Options that take the next word as their value.
 const WITH_VALUE: [&str; 41] = [
     "-o",
     "-x",
@@ -164,7 +164,7 @@ enum Part {
     Language(OsString),
     /// `-o FILE`.
     Output(OsString),
-    /// What is compiled; with the language that `-x` gave it.
+    /// The source; with the language that `-x` gave it.
     Source { path: OsString, language: Option<OsString> },
     /// An object file or a library.
     Input(OsString),
@@ -172,7 +172,7 @@ enum Part {
 
 impl Line {
     /// # Errors
-    /// What excludes the pass or the runtime.
+    /// The part that excludes the pass or the runtime.
     fn parse(words: &[OsString]) -> Result<Self, Error> {
         let mut line = Self { links: true, ..Self::default() };
         let mut language: Option<OsString> = None;
@@ -286,7 +286,7 @@ fn is_source(name: &str) -> bool {
     SOURCES.contains(&extension)
 }
 
-/// What cannot be together with the pass or the runtime.
+/// Options that exclude the pass or the runtime.
 fn refuse(option: &str) -> Result<(), Error> {
     const OTHERS: [&str; 5] = ["address", "memory", "hwaddress", "leak", "kernel-address"];
     let mut sanitizers = option.strip_prefix("-fsanitize=").unwrap_or_default().split(',');
@@ -412,7 +412,7 @@ fn check(compiler: &[String], object: &Path) -> Result<(), Error> {
             "{}: ignores -fsanitize=thread, so accesses are not instrumented; name gcc or clang with --cc",
             compiler.join(" ")
         ))),
-        // Where it went, or what it is, nobody knows; a run looks again.
+        // The output's place or kind is not known; a run checks it again.
         _ => Ok(()),
     }
 }

@@ -1,15 +1,15 @@
-//! What rustc is told, and whether it obeys.
+//! The flags for rustc, and whether it obeys them.
 //!
 //! # Boundary
-//! Flags and one trial compilation; who passes them on is [`super::cargo`].
+//! Flags and one trial compilation; [`super::cargo`] passes them on.
 //!
 //! # Concurrency
 //! None.
 //!
 //! # Why
-//! `-C passes` is documented, the passes it can name are LLVM's. A toolchain that knows no such pass ends
-//! with an error, one that ignores the attribute leaves plain accesses alone without a word. So a few lines
-//! are compiled first, and what they call is looked at; then the unstable way is tried. Weakness: a fifth
+//! `-C passes` is documented, but the passes that it can name are LLVM's. A toolchain without the pass ends
+//! with an error; one that ignores the attribute silently leaves plain accesses uninstrumented. So a few lines
+//! are compiled first and their calls checked; then the unstable way is tried. Weakness: a fifth
 //! of a second before each build.
 
 use super::inspect::Inspection;
@@ -19,10 +19,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The target whose programs can be run.
+/// The target with programs that can be run here.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Each block of the program tells of itself, so that what is computed there can be charged.
+/// Each block of the program announces itself, so that its computing can be charged.
 const BLOCKS: [&str; 3] = [
     "-Cllvm-args=-sanitizer-coverage-level=2",
     "-Cllvm-args=-sanitizer-coverage-trace-pc",
@@ -80,7 +80,7 @@ impl Way {
         ])
     }
 
-    /// What the environment of rustc needs.
+    /// The environment that rustc needs.
     pub fn environment(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Pass => None,
@@ -99,12 +99,12 @@ pub fn trial(from: &u64, to: &mut u64, word: &std::sync::atomic::AtomicU64) {
 }
 ";
 
-/// What rustc says of itself.
+/// rustc's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolchain {
     /// The first line of `rustc -vV`.
     pub version: String,
-    /// What it builds for when it is not told.
+    /// Its default target.
     pub host: String,
 }
 
@@ -144,7 +144,7 @@ impl Toolchain {
     /// The first way that this rustc obeys.
     ///
     /// # Errors
-    /// None does; the line has the version and what each way led to.
+    /// None does; the line has the version and the result of each way.
     pub fn way(&self, toolchain: Option<&OsStr>) -> Result<Way, Error> {
         let mut causes = Vec::new();
         for way in [Way::Pass, Way::Sanitizer] {

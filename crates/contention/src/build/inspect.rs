@@ -1,4 +1,4 @@
-//! What an executable, a library or an object file tells of itself: whether it was instrumented, and for whom.
+//! The nature of an executable, a library or an object file: whether it was instrumented, and for which runtime.
 //!
 //! # Boundary
 //! Reads symbol and dynamic tables; runs nothing and decides nothing.
@@ -7,8 +7,8 @@
 //! None.
 //!
 //! # Why
-//! Compilers accept the flags of the pass without a word when they mean nothing to them, so what came out
-//! is looked at. Weakness: it sees which calls exist, not how many accesses are without one.
+//! Compilers silently accept flags of the pass that mean nothing to them, so their output
+//! is inspected. Weakness: it sees which calls exist, not how many accesses are without one.
 
 use crate::Error;
 use object::elf;
@@ -17,10 +17,10 @@ use object::{Endianness, FileKind, Object, ObjectSection, ObjectSymbol};
 use std::fs;
 use std::path::Path;
 
-/// What was found in a file.
+/// The findings about a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// What the file is.
+    /// The kind of the file.
     pub form: Form,
     /// It asks for the dynamic loader; without it nothing can be preloaded.
     pub interpreter: bool,
@@ -40,14 +40,14 @@ pub struct Inspection {
     pub debug: bool,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
     /// Of this machine.
     Native,
     /// For another machine; its name.
     Foreign(String),
-    /// A script, and who runs it.
+    /// A script, and its interpreter.
     Script(String),
     /// None that is known here.
     #[default]

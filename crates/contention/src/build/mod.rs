@@ -1,8 +1,8 @@
 //! Builds programs with the compiler's pass for accesses, and without the sanitizer that it was made for.
 //!
 //! # Boundary
-//! [`cargo`] wraps cargo, [`compiler`] a C or C++ compiler, [`flags`] has what rustc is told and finds out
-//! whether it obeys; [`inspect`] looks at what came out. Nothing is run here but compilers.
+//! [`cargo`] wraps cargo, [`compiler`] a C or C++ compiler, [`flags`] has rustc's flags and finds out
+//! whether it obeys; [`inspect`] checks the output. Nothing is run here but compilers.
 //!
 //! # Concurrency
 //! None; cargo and make run several of these processes at once.

@@ -1,7 +1,7 @@
 //! Measurements on the machine that this runs on.
 //!
 //! # Boundary
-//! Samples in nanoseconds; what they mean for the model is [`super::calibrate`]'s.
+//! Samples in nanoseconds; [`super::calibrate`] turns them into the model's numbers.
 //!
 //! # Concurrency
 //! Two threads, pinned, hand a turn to each other through one atomic word.
@@ -40,13 +40,13 @@ pub struct Native {
     processors: Vec<(usize, usize)>,
     /// Bytes of the private and of the last-level cache, as the kernel tells; zero where it does not.
     caches: (usize, usize),
-    /// Bytes to chase through, and what a batch does: tests take less.
+    /// Bytes to chase through, and the steps of a batch: tests take fewer.
     memory: usize,
     scale: u32,
 }
 
 impl Native {
-    /// Looks at what this process may use.
+    /// Finds out the processors and clocks that this process may use.
     ///
     /// # Errors
     /// The affinity cannot be read.
@@ -182,7 +182,7 @@ impl Native {
         })
     }
 
-    /// What waking costs: `[the waker's call, from there until the woken one runs, the sleeper's own time]`.
+    /// The costs of waking: `[the waker's call, from there until the woken thread runs, the sleeper's own time]`.
     fn wake(&self, which: usize) -> Result<Vec<f64>, Error> {
         let (here, there) = self
             .pair(true)
@@ -192,7 +192,7 @@ impl Native {
         Ok(both.iter().map(|pair| pair[which]).collect())
     }
 
-    /// `pthread_create` for who creates, and from its begin until the thread runs.
+    /// `pthread_create` for the creating thread, and from its begin until the thread runs.
     fn start(&self) -> Vec<(f64, f64)> {
         let one = || {
             let begin = Instant::now();
@@ -354,8 +354,8 @@ fn round_trip((here, there): (usize, usize), rounds: u32) -> f64 {
     }
 }
 
-/// Wakes a thread on another processor: the call; until it answers, which is read on this side; and what it was
-/// charged for sleeping.
+/// Wakes a thread on another processor: times the call, the time until the thread answers, read on this side, and the
+/// thread's charge for sleeping.
 fn wakes(there: usize, rounds: usize) -> Result<Vec<[f64; 3]>, Error> {
     let turn = Arc::new(AtomicU64::new(0));
     let spent = Arc::new(AtomicU64::new(0));
@@ -421,9 +421,9 @@ fn switch(processor: usize, rounds: u32) -> f64 {
         let ready = Arc::clone(&ready);
         move || {
             let pinned = pin(processor).is_ok();
-            // ORDERING: Relaxed; a count of who is there, polled, nothing is reached through it.
+            // ORDERING: Relaxed; a polled count of threads, nothing is reached through it.
             ready.fetch_add(1, Ordering::Relaxed);
-            // ORDERING: Relaxed, as above.
+            // ORDERING: Relaxed; a polled count of threads, nothing is reached through it.
             while ready.load(Ordering::Relaxed) < 2 {
                 thread::yield_now();
             }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::PathBuf;
 use toml::Spanned;
 
-/// What a rule is about; the text is a pattern.
+/// The subject of a rule; the text is a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named as its content.
 pub enum Selector {
@@ -79,7 +79,7 @@ pub struct Silent {
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // As in the file.
 pub struct Require {
-    /// Either this or `what` is there.
+    /// Present if `what` is absent.
     pub metric: Option<String>,
     pub what: Option<Selector>,
     pub of: PathBuf,
@@ -112,7 +112,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads rules; `name` is what the file is called in errors.
+    /// Reads rules; errors call the file `name`.
     ///
     /// # Errors
     /// One line, with the file, the line number and the keys that are allowed there.

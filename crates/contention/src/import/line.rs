@@ -1,7 +1,7 @@
 //! One line of `perf script`.
 //!
 //! # Boundary
-//! A line in, its parts out; [`crate::import`] says what is accepted.
+//! A line in, its parts out; [`crate::import`] lists the accepted forms.
 //!
 //! # Concurrency
 //! None.
@@ -121,7 +121,7 @@ const SAID_BEFORE: [&str; 10] = [
     "instructions",
 ];
 
-/// What is before the data source's text; see [`Parsed`].
+/// The part before the data source's text; see [`Parsed`].
 struct Left<'a> {
     command: String,
     thread: u32,
@@ -150,7 +150,7 @@ fn unmarked(text: &str) -> Option<(Left<'_>, Parts<'_>, &str)> {
     Some((left(&text[..at - level.len()])?, parts, rest))
 }
 
-/// perf prints no `0x`; who rewrites its text may.
+/// perf prints no `0x`, but rewritten text may have it.
 fn hexadecimal(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
 }
@@ -191,7 +191,7 @@ fn left(text: &str) -> Option<Left<'_>> {
     Some(Left { command: command.join(" "), thread, core, time, event, address, source })
 }
 
-/// `|OP LOAD|LVL L3 hit|...|BLK  N/A   120 401136 f (b)`: keys with values, and what follows the last.
+/// `|OP LOAD|LVL L3 hit|...|BLK  N/A   120 401136 f (b)`: keys with values, and the rest behind the last.
 fn data_source(text: &str) -> Option<(Parts<'_>, &str)> {
     const KEYS: [&str; 7] = ["OP", "LVL", "SNP", "TLB", "LCK", "BLK", "AFF"];
     let mut parts = Vec::new();
@@ -294,7 +294,7 @@ fn answer(level: &str, snoop: &str) -> Answer {
         return Answer::Miss(if far { Class::RemoteMemory } else { Class::LocalMemory });
     }
     if far {
-        // What is not memory is a cache there, whatever level.
+        // Any other level than memory counts as a cache there.
         return Answer::Miss(Class::RemoteTransfer);
     }
     if snooped || neighbour {
@@ -441,7 +441,7 @@ mod tests {
         for event in ["l1d-access", "tlb-access", "llc-miss", "remote-access"] {
             assert_eq!(again(event, marked).0, None, "{event}");
         }
-        // Words behind the operation, and what it is at the end.
+        // Words behind the operation, and its final kind.
         let simd = "444000288100144 |OP STORE SIMD|LVL L1 hit|SNP None|TLB Walker hit|LCK No|BLK  N/A|AFF PRED SG";
         assert_eq!(again("memory", simd).0, Some(Operation::Store));
         let atomic =

@@ -8,8 +8,8 @@
 //! None.
 //!
 //! # Why
-//! Time that is spent in a lock belongs to who takes it: `[spinlock] @ dget`, as in Gough, Siddha and Chen
-//! (2007). Locks are known by their paths and names, because programs bring their own. Weakness: a
+//! Time that is spent in a lock belongs to its caller: `[spinlock] @ dget`, as Gough, Siddha and Chen
+//! (2007) count it. Locks are known by their paths and names, because programs bring their own. Weakness: a
 //! function that is called `lock` and is none is reported as one; [`Options`] can only add.
 
 use super::dwarf::{Debug, Die};
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use uvfs_coherence::profile::Frame;
 
-/// What the naming can be told.
+/// Options of the naming.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// More functions that are a lock's own code: a regular expression on the function's full path, and
@@ -61,7 +61,7 @@ const LOCKS: [(&str, &str); 12] = [
 /// Methods that a lock's type has beside taking and leaving it.
 const LOCK_TYPE_WORDS: &str = r"(acquire|release|lock|unlock|try_lock|try_acquire|acquire_slow|lock_slow|lock_contended|read|write|try_read|try_write|read_contended|write_contended|wake_writer_or_readers|wake_writer|spin|spin_read|spin_write|spin_until|read_unlock|write_unlock|lock_shared|lock_exclusive|unlock_shared|unlock_exclusive|unlock_slow|wake|drop)";
 
-/// What is in a lock's module and still the caller's own time: reaching the data, building, printing.
+/// Functions in a lock's module that are the caller's own time: reaching the data, building, printing.
 const NOT_A_LOCK: &str = r"::(deref|deref_mut|new|get_mut|into_inner|from|default|as_ref|as_mut|fmt|data_ptr|is_poisoned|clear_poison|borrow|borrow_mut|map|guard|done|ignore_poison|get)$";
 
 /// Code that has no place of its own in a table: the standard libraries.
@@ -164,7 +164,7 @@ impl<'d, 'a> Functions<'d, 'a> {
     }
 }
 
-/// The rules of what a table prints for a chain of functions.
+/// The rules for the name of a chain of functions in a table.
 #[derive(Debug)]
 pub(super) struct Rules {
     locks: Vec<(Regex, String)>,
@@ -220,7 +220,7 @@ impl Rules {
             return None;
         }
         let library = |word: &'static str| {
-            // A lock's module holds more than the lock: only what takes it, leaves it or waits counts.
+            // A lock's module holds more than the lock: only functions that acquire, release or wait count.
             (self.words.is_match(&plain)
                 || plain.contains("::futex::")
                 || plain.contains("parking_lot"))
@@ -263,7 +263,7 @@ impl Rules {
         Self::is_wrapper(path) || last.starts_with("__rust_") || self.allocators.is_match(last)
     }
 
-    /// What the tables print for `frames`, the innermost function first.
+    /// The name of `frames` in tables, the innermost function first.
     pub(super) fn function(&self, frames: &[Frame]) -> String {
         let mut word: Option<&str> = None;
         let mut wrapper = None;
@@ -277,7 +277,7 @@ impl Rules {
                 if word.is_none() || word == Some("lock") {
                     word = Some(found);
                 }
-                // What the lock itself calls does not say who takes it.
+                // A function that the lock itself calls is not the lock's caller.
                 wrapper = None;
                 continue;
             }
@@ -305,7 +305,7 @@ pub(super) fn plain(path: &str) -> String {
     let path = before_arguments(path);
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
-    // `<T as Trait>::f`, `<T>::f`: what is in the outer brackets at the start is a path itself.
+    // `<T as Trait>::f`, `<T>::f`: the part in the outer brackets at the start is a path itself.
     if let Some(inner) = path.strip_prefix('<')
         && let Some(end) = closing(inner)
     {
@@ -329,7 +329,7 @@ pub(super) fn plain(path: &str) -> String {
         }
         before = c;
     }
-    // `Vec::<T>::push` has lost what stood between.
+    // `Vec::<T>::push` has lost the part between.
     while let Some(at) = out.find("::::") {
         out.replace_range(at..at + 2, "");
     }

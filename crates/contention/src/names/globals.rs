@@ -8,7 +8,7 @@
 //! None.
 //!
 //! # Why
-//! The runtime sees addresses, not variables: what it calls an object may be a line or a whole segment.
+//! The runtime sees addresses, not variables: its object may be a line or a whole segment.
 //! After this stage offsets count from the variable's start, as those of a field must. Weakness: two
 //! variables that the compiler merged into one are told as one of them.
 
@@ -27,7 +27,7 @@ pub(super) trait Locate {
     fn locate(&self, place: Place, thread_local: bool) -> Option<Located>;
 }
 
-/// Makes objects of variables; says for each of them, by place in the profile, what it is.
+/// Makes objects of variables; returns the variable of each, by place in the profile.
 pub(super) fn split(profile: &mut Profile, locate: &dyn Locate) -> BTreeMap<usize, (u32, Located)> {
     // Which offsets of each piece are spoken of.
     let mut asked: BTreeMap<(u64, u32), BTreeSet<u64>> = BTreeMap::new();
@@ -78,7 +78,7 @@ pub(super) fn split(profile: &mut Profile, locate: &dyn Locate) -> BTreeMap<usiz
             let Some(found) = found.clone() else {
                 if !kept {
                     kept = true;
-                    // What is not known stays as it is, under the number that it had or a new one.
+                    // Unknown pieces stay unchanged, under their old number or a new one.
                     let id = own.take().unwrap_or_else(|| fresh(&mut free, object.seed));
                     objects.push(Object { id, ..object.clone() });
                     moved.insert((object.seed, object.id, u64::MAX), (id, 0));

@@ -61,7 +61,7 @@ fn lines_become_variables() {
 
     let all: Vec<_> =
         profile.objects.iter().map(|x| (x.id, x.name.as_str(), x.address, x.size)).collect();
-    // `a` has the piece's own number; what is between the variables, and `b`, have new ones.
+    // `a` has the piece's own number; `b` and the piece between the variables have new ones.
     assert_eq!(
         all,
         [

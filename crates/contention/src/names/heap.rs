@@ -1,4 +1,4 @@
-//! What an allocation holds, by the functions that asked for it.
+//! The type of an allocation, by the functions that asked for it.
 //!
 //! # Boundary
 //! Decides the type of heap objects. Type layouts are [`super::types`]'s.
@@ -8,10 +8,10 @@
 //!
 //! # Why
 //! A Rust allocation comes through a generic function, and debug information keeps its type parameters:
-//! `Box::new::<ArcInner<Super>>` says it all. A C allocation is typed by the variable that it is assigned
-//! to, or by the `sizeof` or the `new` in its line. The size always has to fit. Where only the size speaks, it is a guess
+//! `Box::new::<ArcInner<Super>>` names the type. A C allocation has the type of the variable that it is assigned
+//! to, or of the `sizeof` or the `new` in its line. The size always has to fit. Where only the size fits, the type is a guess
 //! among the types of the allocation's site, and its name ends in `?`. Weakness: frames behind the C library are not
-//! trusted, since it has no frame pointers; what it allocates for the program has no type.
+//! trusted, since it has no frame pointers; memory that it allocates for the program has no type.
 
 use super::dwarf::Die;
 use super::fields::{TABLE, buckets};
@@ -35,7 +35,7 @@ const CALL_LINES: usize = 3;
 /// Variables of one function that are looked at.
 const LOCALS_MAX: usize = 512;
 
-/// What an allocation is.
+/// The type of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Typing {
     pub(super) module: u32,
@@ -281,7 +281,7 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
         None
     }
 
-    /// By what the source says at the call: the variable that is declared there, or a `sizeof`.
+    /// By the source at the call: the variable that is declared there, or a `sizeof`.
     fn written(&self, steps: &[(u32, Rc<[Step]>)], size: u64) -> Option<Typing> {
         for (number, steps) in steps {
             let Some(module) = self.modules.get(number) else { continue };
@@ -379,7 +379,7 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
         lines
     }
 
-    /// By size alone, among what the calling function handles, then among its unit's types.
+    /// By size alone, among the types that the calling function uses, then among its unit's types.
     fn guessed(&self, steps: &[(u32, Rc<[Step]>)], size: u64) -> Option<Typing> {
         let all = steps.iter().flat_map(|(number, steps)| steps.iter().map(move |x| (*number, x)));
         let mut callers = all.filter(|(_, step)| !self.rules.is_allocator(&step.frame.function));

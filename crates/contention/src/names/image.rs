@@ -1,7 +1,7 @@
 //! An ELF file, its symbols, and the files that hold its debug information.
 //!
 //! # Boundary
-//! Finds and reads files; knows nothing of what DWARF says.
+//! Finds and reads files; does not interpret DWARF.
 //!
 //! # Concurrency
 //! None. Parts of split debug information are read when first asked for.
@@ -33,7 +33,7 @@ enum Part {
     Owned(Vec<u8>),
 }
 
-/// What a symbol names.
+/// The kind of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolKind {
     Text,
@@ -115,7 +115,7 @@ impl Image {
                         None => continue,
                     }
                 } else {
-                    // What is packed a thousand times over is a bomb, not debug information.
+                    // A section packed a thousand times over is a bomb, not debug information.
                     let packed = data.data.len() as u64;
                     if data.uncompressed_size > BYTES_MAX.min(packed.saturating_mul(1100)) {
                         continue;
@@ -207,7 +207,7 @@ pub(super) struct Files {
     main: Image,
     /// Another one with its debug information.
     separate: Option<Image>,
-    /// What `dwz` moved out of several files.
+    /// The parts that `dwz` moved out of several files.
     supplement: Option<Image>,
     /// Text, data and thread-local symbols, by address.
     pub(super) symbols: Vec<Symbol>,
@@ -218,7 +218,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads `path`, and finds its debug information. `build_id` is what was mapped when the program ran.
+    /// Reads `path`, and finds its debug information. `build_id` is that of the file mapped when the program ran.
     pub(super) fn open(path: &Path, build_id: Option<&str>) -> Result<Self, Reason> {
         let main = Image::read(path)?;
         if let (Some(then), Some(now)) = (build_id, &main.build_id)
@@ -261,7 +261,7 @@ impl Files {
         &self.main
     }
 
-    /// What `dwz` moved out, where it was found.
+    /// The parts that `dwz` moved out, where they were found.
     pub(super) fn supplement(&self) -> Option<&Image> {
         self.supplement.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What could not be named, and what to do about it.
+//! Objects without names, and the remedies.
 //!
 //! # Boundary
 //! Texts and counts; nothing is looked up here.
@@ -19,7 +19,7 @@ pub enum Reason {
     NotFound,
     /// The file is another build than the one that ran.
     Changed,
-    /// The file is not what it says it is.
+    /// The file is not of the expected kind.
     Damaged(String),
     /// Nothing but symbols.
     NoDebugInformation,
@@ -30,7 +30,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What to do.
+    /// The remedy.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NotFound => {
@@ -73,10 +73,10 @@ pub struct MissingModule {
     pub reason: Reason,
 }
 
-/// What [`super::name`] could not name.
+/// The places that [`super::name`] could not name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Modules without what was needed, in order of the profile.
+    /// Modules that lacked needed information, in order of the profile.
     pub modules: Vec<MissingModule>,
     /// Objects whose type is known.
     pub typed: u64,

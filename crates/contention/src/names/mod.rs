@@ -1,8 +1,8 @@
 //! Names for addresses: functions for sites, variables and types for objects, fields for offsets.
 //!
 //! # Boundary
-//! Reads the files of a profile's modules and fills the profile; afterwards nobody needs the program or
-//! its debug information. What is reported of it is for `analysis` and `report`.
+//! Reads the files of a profile's modules and fills the profile; later stages need neither the program nor
+//! its debug information. `analysis` and `report` select what is printed.
 //!
 //! # Concurrency
 //! None.
@@ -134,7 +134,7 @@ fn sites(
         }
         if !frames.is_empty() {
             site.frames = frames;
-            // Who calls an unknown function did not make the access.
+            // The caller of an unknown function did not make the access.
             if own > 0 {
                 site.function = rules.function(&site.frames);
             }
@@ -283,7 +283,7 @@ fn objects(
     Ok(())
 }
 
-/// What the C library's locks are called in brackets: their accesses are charged to who calls them, so no
+/// The names of the C library's locks in brackets: their accesses are charged to their callers, so no
 /// function of a lock is at the site. Only the library touches these words.
 fn library_locks(profile: &mut Profile) {
     let mut words: BTreeMap<(u64, u32, u64), &str> = BTreeMap::new();
@@ -335,7 +335,7 @@ fn library_locks(profile: &mut Profile) {
     }
 }
 
-/// Lists the modules that could not say what they were asked.
+/// Lists the modules that lacked an answer.
 fn absent(
     profile: &Profile,
     modules: &BTreeMap<u32, Module<'_, '_>>,

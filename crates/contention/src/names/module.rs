@@ -1,15 +1,15 @@
 //! One module with its debug information, types and functions, as the naming asks them.
 //!
 //! # Boundary
-//! Answers for one place at a time; what is done with the answers is for [`super`], [`super::heap`] and
-//! [`super::globals`].
+//! Answers for one place at a time; [`super`], [`super::heap`] and
+//! [`super::globals`] use the answers.
 //!
 //! # Concurrency
 //! None.
 //!
 //! # Why
-//! Symbols stand in where debug information is silent, so that a stripped-down build still names its
-//! functions and variables. Weakness: a symbol says nothing of what was inlined into it.
+//! Symbols replace missing debug information, so that a stripped-down build still names its
+//! functions and variables. Weakness: a symbol does not tell which functions were inlined into it.
 
 use super::dwarf::{Call, Debug, Die};
 use super::functions::{Function, Functions, demangle};

@@ -12,7 +12,7 @@ use uvfs_coherence::Machine;
 use uvfs_coherence::profile::Module;
 use uvfs_coherence::profile::*;
 
-/// A compiled fixture and what it printed.
+/// A compiled fixture and its output.
 struct Fixture {
     path: PathBuf,
     objects: Vec<(String, u64, Vec<u64>)>,
@@ -273,7 +273,7 @@ fn c_allocations_have_the_type_that_the_call_says() {
             "95 1 inline_name[31]",
         ],
     );
-    // What the program itself says goes before all else; what it says wrongly stays a name.
+    // The program's own name comes first; a wrong one stays a name.
     profile.objects = vec![
         Object { name: "struct bucket".into(), ..object(0, ObjectKind::Heap, 24, &[]) },
         Object { name: "bucket".into(), ..object(1, ObjectKind::Other, 48, &[1]) },
@@ -323,7 +323,7 @@ fn a_type_is_guessed_only_where_the_allocation_is() {
 #[test]
 fn an_allocation_is_not_taken_for_a_parameter_of_its_line() {
     // `int main(int c, char **v) { counters = calloc(n, sizeof *counters);` in one line was reported as `[char*]`:
-    // the parameter was taken for what the allocation is assigned to, and a variable of no function was not known.
+    // the parameter was taken for the target of the assignment, and a variable outside functions was not known.
     const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,7 +343,7 @@ int main(int n, char **names) { counters = get(n + 7, sizeof *counters);
     check(&fixture, &named(&fixture), "global", "[counter]", true);
 }
 
-/// Pieces of 64 bytes around each variable, and what became of samples on them.
+/// Pieces of 64 bytes around each variable, and the fate of samples on them.
 fn variables(fixture: &Fixture) -> Profile {
     let mut profile = empty(&fixture.path);
     for (i, (_, offset)) in fixture.variables.iter().enumerate() {

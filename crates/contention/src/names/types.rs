@@ -2,14 +2,14 @@
 //!
 //! # Boundary
 //! Follows types from entry to entry, only those that are asked for. Which object has which type is
-//! decided in [`super::heap`] and [`super::statics`].
+//! decided in [`super::heap`] and [`super::globals`].
 //!
 //! # Concurrency
 //! None; shapes are kept once read.
 //!
 //! # Why
-//! A report speaks of `root.lock`, not of `data.__0.inner.value.root.__0.lock.v.value`: members that only
-//! wrap what they hold lose their names (`WRAPPERS`). Leaves may overlap, as those of an enum's variants
+//! A report names `root.lock`, not `data.__0.inner.value.root.__0.lock.v.value`: members that only
+//! wrap their content lose their names (`WRAPPERS`). Leaves may overlap, as those of an enum's variants
 //! do. Weakness: a folded name can no longer be told from its only content.
 
 use super::dwarf::{Debug, Die, Entry};
@@ -68,7 +68,7 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// What an entry says of its type.
+/// The type that an entry describes.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     pub(super) kind: Kind,
@@ -276,7 +276,7 @@ impl<'d, 'a> Types<'d, 'a> {
         at
     }
 
-    /// What `die` points to, without names and qualifiers.
+    /// The target of the pointer `die`, without names and qualifiers.
     pub(super) fn pointee(&self, die: Die) -> Option<Die> {
         let shape = self.shape(self.strip(die));
         if shape.kind != Kind::Pointer {
@@ -541,7 +541,7 @@ impl<'d, 'a> Types<'d, 'a> {
                 type_name: discriminant.die.map_or_else(String::new, |die| short(&self.name(die))),
             });
         } else if shape.name.starts_with("Option<") {
-            // What is there or not has the name of what may be there.
+            // An optional value has the name of its content.
             for leaf in &mut leaves {
                 if let Some(rest) = leaf.path.strip_prefix("Some") {
                     leaf.path = rest.strip_prefix('.').unwrap_or(rest).to_string();
@@ -658,7 +658,7 @@ pub(super) fn short(name: &str) -> String {
     let mut rest = name;
     while let Some(c) = rest.chars().next() {
         if let Some(after) = rest.strip_prefix("::") {
-            // What stood before was a path's part; a closing bracket's name stays.
+            // The part before belonged to a path; a closing bracket's name stays.
             if out.len() > start && out[start..].chars().all(word) {
                 out.truncate(start);
             } else {

@@ -1,11 +1,11 @@
-//! What to do, as text.
+//! Advice as text.
 //!
 //! # Boundary
-//! Words of [`Advice`] and of what its what-if found.
+//! Words of [`Advice`] and of the result of its what-if.
 //!
 //! # Why
 //! An advice without its evidence is an opinion, so both stand together, with the command that tries it.
-//! Weakness: the gain of a layout is that of the model; what cannot be tried by a layout has none.
+//! Weakness: the gain of a layout is that of the model; advice without a layout has none.
 
 use super::Options;
 use super::format::{clean, large, share, share_pm};
@@ -34,8 +34,8 @@ fn name(rule: Rule) -> &'static str {
     }
 }
 
-/// Advice with its evidence and, as far as it was tried, what its layout gains. `dropped` are layouts that gained nothing;
-/// `program` is what the profile was made of.
+/// Advice with its evidence and, as far as it was tried, the gain of its layout. `dropped` are layouts without a gain;
+/// `program` is the program of the profile.
 pub fn advise_text(
     advised: &[(Advice, Option<Evidence>)],
     dropped: &[String],
@@ -98,7 +98,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// What a what-if found, in a sentence.
+/// The result of a what-if, in a sentence.
 fn found(evidence: &Evidence) -> String {
     let gain = match evidence.base.mean {
         0.0 => 0.0,

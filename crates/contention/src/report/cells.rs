@@ -1,4 +1,4 @@
-//! What the text and the page say in the same words: cells of their tables, and sentences.
+//! Words that the text and the page share: cells of their tables, and sentences.
 //!
 //! # Boundary
 //! Figures to words. Which columns there are, how wide, and how a cell is escaped is the form's own.
@@ -87,7 +87,7 @@ pub(super) fn of_structure(one: &Structure) -> [String; 7] {
     ]
 }
 
-/// What a field of a layout is called.
+/// The name of a field of a layout.
 pub(super) fn path(field: &FieldHeat) -> String {
     let crosses = if field.crosses { " (crosses a line)" } else { "" };
     match field.path.as_str() {

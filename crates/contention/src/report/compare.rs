@@ -4,7 +4,7 @@
 //! Words and tables of [`Comparison`].
 //!
 //! # Why
-//! What cannot be told from the spread of the seeds is said to be the same, whatever its means are.
+//! Differences within the spread of the seeds are reported as the same, whatever their means are.
 //! Weakness: rows that are the same are left out of the text; the JSON has them.
 
 use super::Options;
@@ -16,7 +16,7 @@ use crate::analysis::Estimate;
 use crate::compare::{Change, Comparison, LockRow, Row, Status, Total};
 use std::fmt::Write as _;
 
-/// What became of a figure, in a word.
+/// The change of a figure, in a word.
 pub(super) fn word(status: Status) -> &'static str {
     match status {
         Status::Gone => "gone",
@@ -108,7 +108,7 @@ fn sentences(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// What is compared in one table each.
+/// The subjects compared in one table each.
 fn lists(comparison: &Comparison) -> [(&'static str, &[Row]); 3] {
     [
         ("Cache lines", &comparison.lines),
@@ -136,7 +136,7 @@ fn total_cells(total: &Total) -> Vec<String> {
     ]
 }
 
-/// Name, wait and its change, old and new of `others`, and what became of it.
+/// Name, wait and its change, old and new of `others`, and the change of it.
 fn lock_cells(lock: &LockRow, others: &[&Change]) -> Vec<String> {
     let mut cells = vec![lock.name.clone()];
     cells.extend(both(&lock.wait));

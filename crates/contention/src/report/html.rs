@@ -4,7 +4,7 @@
 //! The same figures as the text, all sections at once, with pictures. Frame and style are [`super::page`]'s.
 //!
 //! # Why
-//! A page can be sent to whoever owns the structure. Tables keep all their rows; the browser scrolls and
+//! A page can be sent to the owner of the structure. Tables keep all their rows; the browser scrolls and
 //! sorts them. Weakness: a profile with hundreds of hot lines makes a long page, so only the dearest
 //! fifty are in it.
 

@@ -4,7 +4,7 @@
 //! One type at a time.
 //!
 //! # Why
-//! Who moves a field needs its neighbours before the eyes. Runs of fields that nothing happened to are one
+//! To move a field, a programmer must see its neighbours. Runs of fields without accesses are one
 //! line, so that a structure of a thousand fields stays readable. Weakness: where alternatives overlap, only
 //! one is shown.
 
@@ -22,7 +22,7 @@ use uvfs_coherence::profile::HEAT_PLACES_MAX;
 /// Lines of a picture.
 const LINES: u64 = 64;
 
-/// What is worth saying of the type as a whole.
+/// Remarks about the type as a whole.
 pub(super) fn facts(layout: &LayoutHeat) -> String {
     let lines = layout.size.div_ceil(layout.line_bytes);
     let mut facts = vec![format!(
@@ -151,7 +151,7 @@ fn usage(field: &FieldHeat) -> (&'static str, &'static str) {
     }
 }
 
-/// The usages and what they are, for a legend.
+/// The usages and their meanings, for a legend.
 pub(super) const USAGES: [(&str, &str); 6] = [
     ("shared", "written, by several cores"),
     ("own", "written, by one core"),

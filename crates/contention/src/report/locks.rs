@@ -1,8 +1,8 @@
 //! Locks in the layout of lockmeter, in virtual time.
 //!
 //! # Boundary
-//! Columns, their names and their order are those of `uvfs_concurrent::lock::meter`'s table, see there for
-//! what they mean; BOUNCE, the part of the acquisitions that took the lock's line from another core,
+//! Columns, their names and their order are those of `uvfs_concurrent::lock::meter`'s table, which defines
+//! them. BOUNCE, the part of the acquisitions that took the lock's line from another core,
 //! comes in addition, before the name.
 //!
 //! # Why

@@ -1,4 +1,4 @@
-//! Reports: what a user reads, what a program reads, what a browser shows.
+//! Reports: for a user, for a program, for a browser.
 //!
 //! # Boundary
 //! Words, tables and pictures of [`crate::analysis`] and of the results of sweeps, comparisons and advice;
@@ -8,7 +8,7 @@
 //! None.
 //!
 //! # Why
-//! Names come from programs and files that nobody vouches for, so every one of them passes through
+//! Names come from untrusted programs and files, so every one of them passes through
 //! [`format`](self) on its way: control characters go, length is cut, HTML is escaped. Weakness: columns are
 //! aligned by characters, so names in wide scripts push a row to the right.
 
@@ -55,7 +55,7 @@ pub enum Section {
     Layout,
     /// Locks in the lock meter's columns.
     Locks,
-    /// Who hands lines to whom.
+    /// The functions that hand lines to each other.
     Flow,
     /// Threads.
     Threads,
@@ -78,7 +78,7 @@ impl Section {
     ];
 }
 
-/// What is to be printed, and how.
+/// The parts to print, and their form.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Sections of the text; [`Section::ALL`]'s order holds whatever the order here.
@@ -95,7 +95,7 @@ pub struct Options {
     pub colour: bool,
     /// How structures are grouped.
     pub grouping: Grouping,
-    /// Further lines for the summary, such as what could not be named.
+    /// Further lines for the summary, such as objects that could not be named.
     pub notes: Vec<String>,
 }
 

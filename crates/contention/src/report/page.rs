@@ -4,8 +4,8 @@
 //! Style, head and tables; the content comes escaped from its caller.
 //!
 //! # Why
-//! A page is sent to somebody else, so it must not load anything: its policy forbids all sources, and lets
-//! only its own style and one small script (sorting a table by a column) run. Weakness: the style is
+//! A page is sent to other people, so it must not load anything: its policy forbids all sources, and allows
+//! only its own style and one small script (sorting a table by a column). Weakness: the style is
 //! repeated in every page, three kilobytes.
 
 use super::format::escape;

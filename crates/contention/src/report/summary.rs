@@ -1,10 +1,10 @@
-//! What a profile says, in ten plain sentences.
+//! The results of a profile, in ten plain sentences.
 //!
 //! # Boundary
 //! Sentences without layout; the text and the page show the same ones.
 //!
 //! # Why
-//! Who runs the tool for the first time wants to know what holds the program up, not what a transfer is.
+//! A first user of the tool wants to know the program's bottleneck, not the definition of a transfer.
 //! Each sentence states figures that the tables below repeat. Weakness: one line, one lock and one field are
 //! named even where ten are equally bad.
 
@@ -56,7 +56,7 @@ pub fn summary(ledger: &Ledger<'_>, options: &Options) -> Vec<String> {
     lines
 }
 
-/// A command with its program's name alone: the path is long, and its end is what tells programs apart.
+/// A command with its program's name alone: the path is long, and its end tells programs apart.
 fn shown(command: &[String]) -> String {
     let mut words = command.to_vec();
     if let Some(program) = words.first_mut()

@@ -1,7 +1,7 @@
 //! Pictures: the latency histogram, structures as grouped bars, curves over cores.
 //!
 //! # Boundary
-//! Numbers come in; colours are classes that the page's style defines, so that pictures follow light and
+//! Numbers in, pictures out; colours are classes that the page's style defines, so that pictures follow light and
 //! dark.
 //!
 //! # Why

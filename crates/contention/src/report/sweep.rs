@@ -1,11 +1,11 @@
-//! Sweeps: a curve over core counts, what bends it, and the fitted law.
+//! Sweeps: a curve over core counts, the lines and locks that bend it, and the fitted law.
 //!
 //! # Boundary
 //! Words, tables and a picture of [`Sweep`].
 //!
 //! # Why
-//! The shape comes first, then the numbers behind it, then the lines and locks whose share grows with the
-//! cores, since those are what can be changed. Weakness: the axis of throughput is linear, so a curve that
+//! The shape comes first, then its numbers, then the lines and locks whose share grows with the
+//! cores, since a programmer can change those. Weakness: the axis of throughput is linear, so a curve that
 //! spans four decades lies flat at its left.
 
 use super::Options;

@@ -4,9 +4,9 @@
 //! Sections one after the other; each is a heading, a sentence of figures, a table.
 //!
 //! # Why
-//! The line tables begin with the columns of Gough, Siddha and Chen 2007 (figures 3 to 15), so that they
-//! can be laid beside the paper's; what the paper could not know (false sharing, waiting, who
-//! invalidates) follows. Objects of one type are one table, since a thousand equal tables are none.
+//! The line tables begin with the columns of Gough, Siddha and Chen 2007 (figures 3 to 15), for comparison
+//! with the paper. Columns that the paper could not have (false sharing, waiting, the functions that
+//! invalidate) follow. Objects of one type are one table, since a thousand equal tables are none.
 //! Weakness: intervals are shown of counts only; the JSON has all.
 
 use super::cells::{self, points};

@@ -8,8 +8,8 @@
 //! None.
 //!
 //! # Why
-//! Every other record has its seed, so nothing has to be added up here, and the spread between seeds stays
-//! visible to whoever reads. Weakness: as long as all runs together.
+//! Every other record has its seed, so nothing has to be added up here, and readers still see the spread
+//! between seeds. Weakness: as long as all runs together.
 
 use crate::Error;
 use std::collections::HashMap;

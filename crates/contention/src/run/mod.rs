@@ -1,16 +1,16 @@
 //! Runs a program on the simulated machine, once for each seed, and gives one profile.
 //!
 //! # Boundary
-//! [`Plan`] to [`Profile`]: refuses what cannot be run ([`program`]), starts and ends processes
-//! ([`process`]), puts their profiles together ([`merge`]) and has them named ([`crate::names`]). What
-//! happens within a run is the runtime's; [`session`] is for programs that cargo starts.
+//! [`Plan`] to [`Profile`]: refuses plans that cannot be run ([`program`]), starts and ends processes
+//! ([`process`]), puts their profiles together ([`merge`]) and has them named ([`crate::names`]). The
+//! runtime acts within a run; [`session`] is for programs that cargo starts.
 //!
 //! # Concurrency
 //! Seeds are processes, several at once; one thread looks after them. They share the folder they are started
 //! in and nothing of ours.
 //!
 //! # Why
-//! One run of a contended lock proves nothing: what a table shows is a mean with its spread, so the seeds are
+//! One run of a contended lock proves nothing: a table shows a mean with its spread, so the seeds are
 //! part of a run and not a loop around it. Weakness: a program that writes files or takes a port does so
 //! once for each seed; `--jobs 1` has them do it one after the other.
 
@@ -43,7 +43,7 @@ pub const SEEDS: u32 = 8;
 /// How long the driver sleeps between two looks at its processes.
 const LOOK: Duration = Duration::from_millis(4);
 
-/// What to run, how, and how often.
+/// The program, the manner and the number of its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The program: a path, or a name to be found in `PATH`.
@@ -62,7 +62,7 @@ pub struct Plan {
     pub machine: Machine,
     /// Cycles that a plain access may be ahead of the slowest core before that one goes first.
     pub slack: u64,
-    /// Whether what lies between accesses is charged; see [`Configuration::compute`].
+    /// Whether computing between accesses is charged; see [`Configuration::compute`].
     pub compute: bool,
     /// Modules of the profile that [`Plan::layouts`] were made from.
     pub modules: Vec<PathBuf>,
@@ -81,11 +81,11 @@ pub struct Plan {
     pub env: Option<Vec<(OsString, OsString)>>,
     /// The folder to run in; `None`: that of this process.
     pub folder: Option<PathBuf>,
-    /// What becomes of the program's own output.
+    /// The destination of the program's own output.
     pub output: Output,
 }
 
-/// What becomes of what a program writes.
+/// The destination of a program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Output {
@@ -155,7 +155,7 @@ impl Plan {
     }
 }
 
-/// What a run tells while it lasts.
+/// The events of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// So many runs there will be.
@@ -170,16 +170,16 @@ pub enum Event {
     Naming,
 }
 
-/// What the one who is told answers.
+/// The listener's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Go {
     /// Go on.
     On,
-    /// End what runs, and give up.
+    /// End the runs, and stop.
     Stop,
 }
 
-/// Who is told of [`Event`]s.
+/// The listener for [`Event`]s.
 pub type Progress<'a> = &'a mut dyn FnMut(Event) -> Go;
 
 /// A run that did not end well.
@@ -189,9 +189,9 @@ pub struct Failure {
     pub seed: u64,
     /// The exit status, or 128 and the signal's number.
     pub status: u8,
-    /// What happened, without the program's name.
+    /// The event, without the program's name.
     pub cause: String,
-    /// The end of what it wrote, if that was not shown.
+    /// The end of its output, if that was not shown.
     pub output: String,
 }
 
@@ -204,7 +204,7 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// Standard output by seed, of [`Output::Kept`].
     pub outputs: Vec<(u64, String)>,
-    /// What could not be named, in words; empty when there is nothing to say.
+    /// The objects that could not be named, in words; empty when all could.
     pub remarks: Vec<String>,
     /// Whether [`Go::Stop`] ended the runs before all had ended by themselves: those that had are here.
     pub interrupted: bool,
@@ -213,12 +213,12 @@ pub struct Outcome {
 /// Runs `plan`; all runs have to end well.
 ///
 /// # Errors
-/// What [`attempt`] refuses, and a run that failed, with its seed.
+/// The errors of [`attempt`], and a run that failed, with its seed.
 pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Profile, Error> {
     complete(plan, attempt(plan, progress)?).map(|(profile, _)| profile)
 }
 
-/// The profile of an outcome in which all runs ended well, with what they wrote to standard output, by seed.
+/// The profile of an outcome in which all runs ended well, with their standard output, by seed.
 ///
 /// # Errors
 /// A run that failed, with its seed, or that the runs were interrupted.
@@ -238,7 +238,7 @@ pub fn complete(plan: &Plan, outcome: Outcome) -> Result<(Profile, Vec<(u64, Str
     }
 }
 
-/// Whether the program of `plan` can be run here at all; the error says why not, and what to do. Starts nothing.
+/// Whether the program of `plan` can be run here at all; the error has the reason and the remedy. Starts nothing.
 pub fn check(plan: &Plan) -> Result<(), Error> {
     Program::find(&plan.program).map(|_| ())
 }
@@ -310,7 +310,7 @@ impl Go {
     }
 }
 
-/// Puts together what the runs left.
+/// Merges the results of the runs.
 fn gather(program: &Program, ended: Vec<Ended>) -> Result<Outcome, Error> {
     let mut profiles = Vec::new();
     let mut outcome = Outcome {
@@ -358,7 +358,7 @@ fn gather(program: &Program, ended: Vec<Ended>) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// What a user can do something about: the system's own libraries have no types, and need none.
+/// Gaps that a user can close: the system's own libraries have no types, and need none.
 fn remarks(missing: &names::Missing) -> Vec<String> {
     let of_system =
         |path: &str| ["/lib", "/usr/lib", "["].iter().any(|start| path.starts_with(start));

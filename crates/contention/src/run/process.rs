@@ -1,7 +1,7 @@
 //! One run: its process, its files and its end.
 //!
 //! # Boundary
-//! Starts a program with the runtime preloaded, waits without blocking, reads what it left.
+//! Starts a program with the runtime preloaded, waits without blocking, reads its results.
 //!
 //! # Concurrency
 //! Owned by one thread; `Running` ends its process when it is dropped.
@@ -40,7 +40,7 @@ const SHOWN_BYTES: usize = 4 << 10;
 /// How long a program may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What all runs of a plan share.
+/// The parts that all runs of a plan share.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     folder: TempDir,
@@ -72,7 +72,7 @@ pub(crate) struct Running {
     wanted: bool,
 }
 
-/// Files that take what a program writes.
+/// Files for a program's output.
 #[derive(Debug)]
 struct Kept {
     output: File,
@@ -90,7 +90,7 @@ pub(crate) struct Ended {
 }
 
 impl Running {
-    /// Starts the run that `configuration` describes; what it writes is shown if `first`, as the plan says.
+    /// Starts the run that `configuration` describes; its output is shown if `first`, as the plan says.
     pub(crate) fn start(
         plan: &Plan,
         program: &Program,
@@ -172,7 +172,7 @@ impl Running {
                     _ => break,
                 }
             }
-            // Dropping ends what is left.
+            // Dropping ends the remaining runs.
         }
     }
 }
@@ -187,7 +187,7 @@ impl Drop for Running {
 }
 
 impl Kept {
-    /// Files for what `command` writes. They have no name any more when it begins.
+    /// Files for the output of `command`. They have no name any more when it begins.
     fn new(surroundings: &Surroundings, seed: u64, command: &mut Command) -> Result<Self, Error> {
         let make = |extension: &str| {
             let path = surroundings.file(seed, extension);
@@ -259,7 +259,7 @@ fn command(plan: &Plan, program: &Program, preload: &OsStr, configuration: &Path
         }
         None => std::env::var_os(name),
     };
-    // What the user preloads comes behind.
+    // The user's own preloaded libraries come behind.
     let mut all = preload.to_os_string();
     if let Some(others) = variable("LD_PRELOAD").filter(|others| !others.is_empty()) {
         all.push(":");
@@ -329,7 +329,7 @@ fn code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(255)
 }
 
-/// What happened, unless all is well.
+/// The failure, if there is one.
 fn cause(status: ExitStatus) -> Option<String> {
     if let Some(signal) = status.signal() {
         let core = if status.core_dumped() { ", core dumped" } else { "" };
@@ -353,7 +353,7 @@ fn cause(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// As signal(7) has them on x86-64; what is left to programs has a number only.
+/// The numbers of signal(7) on x86-64; signals left to programs have a number only.
 fn signal_name(signal: i32) -> Option<&'static str> {
     const NAMES: [&str; 31] = [
         "SIGHUP",

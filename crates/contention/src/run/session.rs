@@ -1,7 +1,7 @@
 //! Programs that cargo starts: cargo has a runner, the runner has a session.
 //!
 //! # Boundary
-//! A folder with what the runner is to do and what it did. The driver makes it, starts cargo, and reads it
+//! A folder with the runner's orders and results. The driver makes it, starts cargo, and reads it
 //! when cargo has ended; in between cargo starts the driver's own program as the runner, once for each
 //! program of the project.
 //!
@@ -10,9 +10,9 @@
 //! other, others may start several.
 //!
 //! # Why
-//! Only cargo knows which programs a command means, with which arguments, in which folder and environment;
-//! so it is left to cargo, and nothing is guessed from files in the target folder. Weakness: what a program
-//! of the project starts itself runs natively.
+//! Only cargo knows which programs a command means, with which arguments, in which folder and environment.
+//! It is therefore left to cargo, and nothing is guessed from files in the target folder. Weakness: a program
+//! that a program of the project starts runs natively.
 
 use super::{Failure, Outcome, Plan, Progress, attempt};
 use crate::Error;
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 const ORDER: &str = "order.json";
 const RECORD: &str = "record";
 
-/// What the runner is to do with each program.
+/// The runner's orders for each program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// How to run; program, arguments, environment and folder are cargo's.
@@ -41,7 +41,7 @@ pub struct Order {
     pub find: bool,
 }
 
-/// What the runner did with one program.
+/// The runner's result for one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The program, as cargo started it.
@@ -56,7 +56,7 @@ pub struct Record {
     pub profile: Option<PathBuf>,
     /// Seeds that failed, and how.
     pub failures: Vec<(u64, u8, String)>,
-    /// What there is to say of its names.
+    /// Remarks about its names.
     pub remarks: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Session {
         self.folder.path()
     }
 
-    /// What the runner did, in the order in which it did it.
+    /// The runner's results, in order.
     ///
     /// # Errors
     /// A record cannot be read.
@@ -104,7 +104,7 @@ impl Session {
     }
 }
 
-/// The runner's side: what it was told.
+/// The runner's side: its orders.
 ///
 /// # Errors
 /// There is no session at `folder`.

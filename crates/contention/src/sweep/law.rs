@@ -7,8 +7,8 @@
 //! None.
 //!
 //! # Why
-//! Gunther's `X(N) = g N / (1 + s (N - 1) + k N (N - 1))`: `s` is what queues for one place, `k` what is
-//! exchanged between every pair. In `N / X` it is linear in `1/g`, `s/g`, `k/g`, none of which is
+//! Gunther's `X(N) = g N / (1 + s (N - 1) + k N (N - 1))`: `s` is the queueing for one place, `k` the
+//! exchange between every pair. In `N / X` it is linear in `1/g`, `s/g`, `k/g`, none of which is
 //! negative; each row is weighted by `X / N`, which makes the error relative in `X`, so that a collapsed
 //! end counts as much as the peak. With three unknowns the non-negative optimum is found by solving all
 //! eight choices of which are zero. Weakness: errors are first-order relative, and a law of two causes is
@@ -23,16 +23,16 @@ pub struct Law {
     pub gamma: f64,
     /// Contention: the part that queues for one place. At one it is a plateau at one core's throughput.
     pub sigma: f64,
-    /// Coherence: what every pair of cores costs. Above zero, the curve falls somewhere.
+    /// Coherence: the cost of each pair of cores. Above zero, the curve falls somewhere.
     pub kappa: f64,
     /// Of the throughput's variance, how much the law explains; one is all.
     pub r_squared: f64,
-    /// Cores of the highest throughput; `None` if it rises for ever. May lie beyond what ran.
+    /// Cores of the highest throughput; `None` if it rises without end. May lie beyond the cores that ran.
     pub peak: Option<f64>,
 }
 
 impl Law {
-    /// What it says for `cores`.
+    /// Its throughput for `cores`.
     pub fn throughput(&self, cores: f64) -> f64 {
         let more = cores - 1.0;
         self.gamma * cores / (1.0 + self.sigma * more + self.kappa * cores * more)
@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// No small step within the allowed improves what the fit minimises.
+        /// No small allowed step decreases the error of the fit.
         #[test]
         fn it_is_the_optimum(noise in prop::collection::vec(0.5_f64..1.5, 8), s in 0.0_f64..1.0, k in 0.0_f64..0.01) {
             let mut points = points(100.0, s, k);

@@ -7,7 +7,7 @@
 //! None.
 //!
 //! # Why
-//! What moves is a block: a field, or all fields that share bytes. A block keeps the alignment that its
+//! A block moves as a whole: a field, or all fields that share bytes. A block keeps the alignment that its
 //! place shows. Weakness: a field that happened to lie at a multiple of sixteen is kept at one.
 
 use super::parse::Action;
@@ -40,7 +40,7 @@ impl Block {
         self.offset + self.bytes
     }
 
-    /// What its place and size say of its alignment, at most sixteen.
+    /// The alignment that its place and size suggest, at most sixteen.
     fn align(&self) -> u64 {
         let size = if self.bytes.is_power_of_two() {
             self.bytes
@@ -52,7 +52,7 @@ impl Block {
     }
 }
 
-/// A type and what of it a change names.
+/// A type and the parts of it that a change names.
 #[derive(Debug, Clone)]
 pub(super) struct Element {
     pub(super) size: u64,

@@ -21,11 +21,11 @@ pub struct Change {
     pub name: String,
     /// The fields that move; empty if the whole does.
     pub fields: Vec<String>,
-    /// What becomes of them.
+    /// The fate of the fields.
     pub action: Action,
 }
 
-/// What becomes of fields, or of a whole type.
+/// The fate of fields, or of a whole type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// The fields, together, on a line that nothing else is on.
