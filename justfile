@@ -24,7 +24,7 @@ test-all:
 model:
     cargo xtask model
 
-# Lints of the packages outside the workspace: bench-compare and fuzz.
+# Lints of the packages outside the workspace (bench-compare, bench-papers, fuzz), and tests of the papers.
 outside:
     cargo xtask outside
 
@@ -50,7 +50,7 @@ bench *arguments:
 
 # Published experiments run again, e.g. `just papers dcache --quick`.
 papers *arguments:
-    cargo run --release -p uvfs-bench-papers -- {{arguments}}
+    cargo run --release --manifest-path bench-papers/Cargo.toml -- {{arguments}}
 
 # A Debian package and an archive, e.g. `just dist --target x86_64-unknown-linux-musl`.
 dist *arguments:

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Composition: command line → bench → report. Each bench is in its own folder ([`mount`]); [`report`], which all
-//! benches share, turns numbers into medians and lines. Published experiments are in `uvfs-bench-papers`.
+//! benches share, turns numbers into medians and lines. Published experiments are in `bench-papers`.
 //!
 //! # Concurrency
 //! The main thread drives; clients are threads of this process, servers are child processes, so that their CPU times
@@ -29,7 +29,6 @@ mod meter;
 mod mount;
 mod places;
 mod server;
-mod set_associative;
 mod system;
 mod tree;
 mod walk;
@@ -66,8 +65,6 @@ enum Bench {
     Watch(watch::WatchArguments),
     /// A disk image, against the kernel on a loop device and against fuse2fs
     Image(image::ImageArguments),
-    /// Caches under one lock, under locks of queues, and in rows: the experiment of Peacock (1992)
-    SetAssociative(set_associative::SetAssociativeArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
@@ -122,7 +119,6 @@ fn main() -> ExitCode {
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Watch(arguments) => watch::run(&arguments),
         Bench::Image(arguments) => image::run(&arguments),
-        Bench::SetAssociative(arguments) => set_associative::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

@@ -66,7 +66,8 @@ enum Verb {
     Lines,
     /// The licences and sources of the dependencies, by deny.toml, without the network.
     Supply,
-    /// Lints of the packages outside the workspace: fuzz and bench-compare. Downloads what they need.
+    /// Lints of the packages outside the workspace (bench-compare, bench-papers, fuzz), and tests of the papers. Downloads what
+    /// they need.
     Outside,
     /// The fuzz targets of fuzz/, on nightly with cargo-fuzz.
     Fuzz(nightly::FuzzOptions),

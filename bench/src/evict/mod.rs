@@ -21,9 +21,7 @@ use clap::Args;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use traces::Trace;
-
-pub(crate) use traces::Sizes;
+use traces::{Sizes, Trace};
 
 /// Compared with a policy that knows the future.
 const LAYOUT: Layout<'static> =
@@ -70,43 +68,6 @@ pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: 
     accesses[..counted].iter_mut().for_each(|access| *access |= traces::UNCOUNTED);
     let trace = Trace { name: String::new(), capacity, accesses };
     all as u64 - (policies::replay("lru", &trace) * all as f64 / 100.0).round() as u64
-}
-
-/// Makes a cache with room for so many pages: it answers whether a page was there, and takes it in if not.
-pub(crate) type Maker = fn(usize) -> Box<dyn FnMut(u64) -> bool>;
-
-/// Replays all synthetic traces through a list of everything (`lru`, the first of each trace), through `others`, and
-/// through the `wanted` rivals. Calls `take` with trace, system, and hits in percent.
-///
-/// Rivals without a program are left out, with a note.
-pub(crate) fn compare(
-    sizes: Sizes,
-    others: &[(&str, Maker)],
-    wanted: &[&str],
-    program: Option<PathBuf>,
-    mut take: impl FnMut(&str, &str, Result<f64, String>),
-) {
-    let program = program.unwrap_or_else(crate::rivals::default_program);
-    let mut rivals = match Rivals::start(&program, "evict", 1) {
-        Ok(rivals) => Some(rivals),
-        Err(why) => {
-            eprintln!("uvfs-bench: rivals are left out: {why}");
-            None
-        }
-    };
-    for name in traces::NAMES {
-        let trace = traces::make(name, sizes);
-        take(name, "lru", Ok(policies::replay("lru", &trace)));
-        for (system, maker) in others {
-            let mut access = maker(trace.capacity);
-            take(name, system, Ok(policies::replay_through(&mut access, &trace)));
-        }
-        let Some(rivals) = rivals.as_mut() else { continue };
-        let names = rivals.names().to_vec();
-        for system in wanted.iter().filter(|one| names.iter().any(|name| name == **one)) {
-            take(name, system, rivals::replay(rivals, system, &trace));
-        }
-    }
 }
 
 /// Replays the traces of `arguments`.
@@ -182,7 +143,7 @@ fn replay_all(
     let mut add = |system: &str, percent: f64| {
         report.sample(&trace.name, system, 1, Unit::Percent, percent);
     };
-    for name in policies::NAMES {
+    for name in policies::NAMES.into_iter().chain([policies::ROWS]) {
         add(name, policies::replay(name, trace));
     }
     let Some(rivals) = rivals else { return };

@@ -39,7 +39,7 @@ pub(super) struct Trace {
 
 /// How large the made-up traces are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
+pub(super) struct Sizes {
     pub(super) capacity: usize,
     /// Pages of skewed accesses; a power of two.
     pub(super) pages: u64,
@@ -48,11 +48,11 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// The figures of the literature: a cache of 256 MiB in pages.
-    pub(crate) const FULL: Sizes = Sizes { capacity: 65_536, pages: 1 << 20, length: 6_000_000 };
+    pub(super) const FULL: Sizes = Sizes { capacity: 65_536, pages: 1 << 20, length: 6_000_000 };
     /// A quarter of that.
-    pub(crate) const QUICK: Sizes = Sizes { capacity: 16_384, pages: 1 << 18, length: 1_500_000 };
+    pub(super) const QUICK: Sizes = Sizes { capacity: 16_384, pages: 1 << 18, length: 1_500_000 };
     /// So small that figures mean nothing.
-    pub(crate) const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
+    pub(super) const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
 }
 
 /// The start of scans, apart from all other pages.

@@ -1,7 +1,7 @@
 //! The ways of locking to which [`super`] is compared: one lock, and the locks of Zijlstra 2007 from the root down.
 //!
 //! # Boundary
-//! Compiled for tests, for models and for `bench/papers` (feature `paper-locks`); no file system uses them. They keep
+//! Compiled for tests, for models and for `bench-papers` (feature `paper-locks`); no file system uses them. They keep
 //! R1 and R4 to R7, and lock from the parent to the child.
 //!
 //! # Why

@@ -63,7 +63,7 @@ struct Lines<K, V, X, const WAYS: usize>(Mutex<Row<K, V, X, WAYS>>);
 /// secret seed spreads them ([`hash`]).
 ///
 /// Weakness: a row may be full while others are not, so a few keys are lost that one list would have kept (measured by
-/// `uvfs-bench set-associative`). One key that all threads want is one lock.
+/// `uvfs-bench evict`). One key that all threads want is one lock.
 pub struct SetAssociative<K, V, const WAYS: usize, X = ()> {
     rows: Box<[Lines<K, V, X, WAYS>]>,
     hash: RowHash,

@@ -56,7 +56,7 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
 }
 
 fn oltp(workshop: &Workshop) -> io::Result<PathBuf> {
-    let folder = repository("bench/papers/oltp");
+    let folder = repository("bench-papers/oltp");
     let names = ["main", "sched", "timer", "slab", "aio", "block", "log"];
     let sources = names.map(|name| folder.join(name).with_extension("c"));
     workshop.c("oltp", &sources, &[])

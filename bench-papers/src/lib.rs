@@ -1,13 +1,13 @@
 //! `uvfs-bench-papers`: published experiments run again, with uvfs beside the authors' systems.
 //!
 //! # Boundary
-//! Composition: command line → experiment → report. [`dcache`] is a paper of 2002, `radix` one of 2007, and
-//! `contention` another of 2007; [`contended`] is for the programs in `examples/`, which `contention` builds and runs.
-//! `uvfs_bench_kit` turns numbers into medians and lines.
+//! Composition: command line → experiment → report. [`dcache`] is a paper of 2002, `radix` one of 2007,
+//! `contention` another of 2007, and `set_associative` one of 1992, whose caches are in [`rows`]. [`contended`] is for the
+//! programs in `examples/`, which `contention` builds and runs. `uvfs_bench_kit` turns numbers into medians and lines.
 //!
 //! # Why
-//! A package of its own, outside the default build: a paper is run again for a publication, not for each build of the
-//! file system. `uvfs-bench` has the benches that compare uvfs with its rivals.
+//! A workspace of its own, which the gate does not build: a paper is run again for a publication, not for each change of
+//! the file system. `cargo xtask outside` lints and tests it. `uvfs-bench` has the benches that compare uvfs with its rivals.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,8 @@ pub mod contended;
 mod contention;
 pub mod dcache;
 mod radix;
+pub mod rows;
+mod set_associative;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +36,8 @@ enum Paper {
     Dcache(dcache::DcacheArguments),
     /// The tagged radix tree: the experiment of Zijlstra (2007), step by step, and rivals
     Radix(radix::RadixArguments),
+    /// Caches under one lock, under locks of queues, and in rows: the experiment of Peacock (1992)
+    SetAssociative(set_associative::SetAssociativeArguments),
     /// The contention analyser: known answers, known bugs, the figures of Gough, Siddha and Chen (2007)
     Contention(contention::ContentionArguments),
 }
@@ -43,6 +47,7 @@ pub fn main() -> ExitCode {
     let done = match Arguments::parse().paper {
         Paper::Dcache(arguments) => dcache::run(&arguments),
         Paper::Radix(arguments) => radix::run(&arguments),
+        Paper::SetAssociative(arguments) => set_associative::run(&arguments),
         Paper::Contention(arguments) => contention::run(&arguments),
     };
     cleanup::everything();

@@ -5,10 +5,8 @@
 //! The caches are in [`caches`], a thread's turn in [`load`]. Runs nothing and prints nothing.
 //!
 //! # Why
-//! A package of its own: `uvfs-bench set-associative` runs them on the real cores, and `uvfs-bench-papers contention
-//! --case rows` on simulated ones; both must compare the same code.
-
-#![forbid(unsafe_code)]
+//! `uvfs-bench-papers set-associative` runs them on the real cores, and `contention --case rows` on simulated ones; both
+//! must compare the same code.
 
 pub mod caches;
 pub mod load;

@@ -7,7 +7,7 @@
 //! The paper's runs were bound by the caches, nearly every lookup was a hit, and a processor also did other work. The
 //! amount of that work decides how often locks collide; so it is a parameter, and the same for all.
 
-use crate::caches::{CLASSES, Cache};
+use super::caches::{CLASSES, Cache};
 use std::hint::black_box;
 use uvfs_concurrent::lock::meter::{self, ClassReport};
 

@@ -4,16 +4,16 @@
 //! # Why
 //! The paper measured on five processors, and its point is the behaviour on more. On simulated cores, locks collide as
 //! the model predicts. Weakness: the model has no interrupts and no other programs, which also slow the holder of a
-//! lock; `uvfs-bench set-associative` measures on the real cores.
+//! lock; `uvfs-bench-papers set-associative` measures on the real cores.
 
 use super::known::samples;
 use super::programs::{Size, Workshop, curve};
 use super::{Pages, tables, uvfs};
+use crate::rows::caches::{Kind, Locking};
 use std::io;
 use std::path::Path;
 use std::process::Command;
 use uvfs_bench_kit::report::Unit;
-use uvfs_bench_rows::caches::{Kind, Locking};
 use uvfs_contention::sweep::Work;
 
 /// The paper's five, and around it.

@@ -161,8 +161,7 @@ fn dearest(profile: &uvfs_coherence::Profile) -> String {
 
 /// The folder of the programs.
 pub(super) fn build(workshop: &Workshop) -> io::Result<PathBuf> {
-    let what = ["--package", "uvfs-bench-papers", "--examples"];
-    Ok(workshop.cargo(&repository("Cargo.toml"), &what)?.join("examples"))
+    Ok(workshop.cargo(&repository("bench-papers/Cargo.toml"), &["--examples"])?.join("examples"))
 }
 
 /// The operations of the size of a look.

@@ -9,8 +9,8 @@
 #![forbid(unsafe_code)]
 
 use uvfs_bench_papers::contended::{self, Arguments};
-use uvfs_bench_rows::caches::{self, Kind, Locking};
-use uvfs_bench_rows::load;
+use uvfs_bench_papers::rows::caches::{self, Kind, Locking};
+use uvfs_bench_papers::rows::load;
 use uvfs_concurrent::lock::meter;
 
 /// Words of work between two accesses, the number of `uvfs-bench set-associative`.

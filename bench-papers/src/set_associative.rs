@@ -1,85 +1,65 @@
-//! `uvfs-bench set-associative`: the three caches of Peacock (1992, "File System Multithreading in System V Release 4
+//! `uvfs-bench-papers set-associative`: the three caches of Peacock (1992, "File System Multithreading in System V Release 4
 //! MP") under one lock, under locks of queues and of the free list, and in rows, with ours as the rows.
 //!
 //! # Boundary
-//! The runs and the tables. `uvfs_bench_rows` has the caches and the threads' work.
+//! The runs and the tables. [`crate::rows`] has the caches and the threads' work.
 //!
 //! # Why
 //! The paper's figure is the share of acquisitions that found the lock held: 10 to 15 % before, less than 0.1 % after,
-//! on five processors. It is a count of the lock meter. Rows lose some hits for it, which are counted on the traces of
-//! `evict`, beside a list of everything. For more cores than this machine has, `uvfs-bench-papers contention --case
-//! rows` simulates them. Weakness: the work between two accesses is our choice.
+//! on five processors. It is a count of the lock meter. Rows lose some hits for it; `uvfs-bench evict` counts those. For
+//! more cores than this machine has, `contention --case rows` simulates them. Weakness: the work between two accesses is our choice.
 
-use crate::aims::{self, Aim, Wish};
-use crate::evict::{self, Sizes};
-use crate::report::{Column, Layout, Report, Unit};
-use crate::{cleanup, machine};
+use crate::rows::caches::{self, Kind, Locking};
+use crate::rows::load;
 use clap::Args;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use uvfs_bench_rows::caches::{self, Kind, Locking, Ways};
-use uvfs_bench_rows::load;
+use uvfs_bench_kit::aims::{self, Aim, Wish};
+use uvfs_bench_kit::report::{Column, Layout, Report, Unit};
+use uvfs_bench_kit::{cleanup, machine};
 use uvfs_concurrent::lock::meter;
 
-/// The cases, in this order.
-const CASES: [&str; 2] = ["hits", "contended"];
 /// The paper's five, and around it, as far as the machine has them.
 const CORES: [usize; 5] = [1, 2, 5, 16, 64];
 /// Words of work between two accesses; see the module.
 const WORK: usize = 1000;
 /// The paper's figure.
 const CONTENDED_AIM: f64 = 0.1;
-/// Points that rows may lose against a list of everything.
-const HITS_AIM: f64 = 1.0;
 
-const EXAMPLES: &str = "Cases:
-  hits        hits of rows beside least recently used of everything, on the traces of evict
-  contended   contended acquisitions and rates on this machine's cores
-Examples:
-  uvfs-bench set-associative --quick
-  uvfs-bench set-associative --case hits --json
-Rivals: cargo build --release --manifest-path bench-compare/Cargo.toml";
+const EXAMPLES: &str = "Examples:
+  uvfs-bench-papers set-associative --quick
+  uvfs-bench-papers set-associative --work 200 --json";
 
 /// Arguments of `set-associative`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SetAssociativeArguments {
-    /// Smaller traces and fewer runs
+    /// Fewer runs
     #[arg(long)]
     quick: bool,
     /// One JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Only this case; may be repeated [default: all]
-    #[arg(long = "case", value_name = "NAME", value_parser = CASES)]
-    cases: Vec<String>,
     /// Words that a thread works through between two accesses
     #[arg(long, value_name = "N", default_value_t = WORK)]
     work: usize,
     /// Runs of each figure [default: 5, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
-    /// The rivals' program [default: bench-compare/target/release/bench-compare]
-    #[arg(long, value_name = "PATH")]
-    rivals: Option<PathBuf>,
     /// So little that the figures mean nothing, for tests.
     #[arg(long, hide = true)]
     tiny: bool,
 }
 
-/// Compared with one lock, and with a list of everything.
-const LAYOUT: Layout<'static> = Layout {
-    order: &[],
-    columns: &[Column::Against(&[Locking::OneLock.name(), "lru"])],
-    notes: &[],
-};
+/// Compared with one lock.
+const LAYOUT: Layout<'static> =
+    Layout { order: &[], columns: &[Column::Against(&[Locking::OneLock.name()])], notes: &[] };
 
 /// Runs the measurements of `arguments`.
 ///
 /// # Errors
-/// At the end: the failed cases.
+/// Of the output.
 pub(crate) fn run(arguments: &SetAssociativeArguments) -> io::Result<()> {
     cleanup::on_signals()?;
     if !arguments.json {
@@ -87,75 +67,17 @@ pub(crate) fn run(arguments: &SetAssociativeArguments) -> io::Result<()> {
         println!("{} words of work between two accesses; threads: cores", arguments.work);
     }
     let mut report = Report::new("set-associative");
-    let mut failures = Vec::new();
-    for case in CASES {
-        if !arguments.cases.is_empty() && !arguments.cases.iter().any(|wanted| wanted == case) {
-            continue;
-        }
-        eprintln!("uvfs-bench: set-associative, {case}");
-        let done = match case {
-            "hits" => hits(arguments, &mut report),
-            _ => contended(arguments, &mut report),
-        };
-        if let Err(why) = done {
-            eprintln!("uvfs-bench: {case}: {why}");
-            failures.push(format!("{case}: {why}"));
-        }
-        let mut out = io::stdout().lock();
-        match arguments.json {
-            true => report.write_json(&mut out)?,
-            false => report.write_tables(&LAYOUT, |_| true, &mut out)?,
-        }
+    contended(arguments, &mut report);
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        return report.write_json(&mut out);
     }
-    if !arguments.json {
-        aims::write(
-            "the worst row decides and is named",
-            &judge(&report),
-            &mut io::stdout().lock(),
-        )?;
-    }
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("not everything was done: {}", failures.join("; ")))),
-    }
+    report.write_tables(&LAYOUT, |_| true, &mut out)?;
+    aims::write("the worst row decides and is named", &[judge(&report)], &mut out)
 }
 
 fn runs(arguments: &SetAssociativeArguments) -> u32 {
     arguments.runs.unwrap_or(if arguments.quick || arguments.tiny { 2 } else { 5 })
-}
-
-/// Hits on the traces of `evict`.
-fn hits(arguments: &SetAssociativeArguments, report: &mut Report) -> io::Result<()> {
-    let sizes = match (arguments.tiny, arguments.quick) {
-        (true, _) => Sizes::TINY,
-        (false, true) => Sizes::QUICK,
-        (false, false) => Sizes::FULL,
-    };
-    let ours: [(&str, evict::Maker); 2] = [
-        ("rows of 16", |capacity| access(Box::new(Ways::<16>::new(capacity)))),
-        ("rows of 8", |capacity| access(Box::new(Ways::<8>::new(capacity)))),
-    ];
-    let stamped: (&str, evict::Maker) = ("rows of 8, stamped", |capacity| {
-        access(caches::new(Kind::Names, Locking::Rows, capacity))
-    });
-    let others = [ours[0], ours[1], stamped];
-    let rivals = arguments.rivals.clone();
-    let mut failures = Vec::new();
-    evict::compare(sizes, &others, &["quick_cache", "scc"], rivals, |case, system, replayed| {
-        let percent = match replayed {
-            Ok(percent) => percent,
-            Err(why) => return failures.push(format!("{system} in {case}: {why}")),
-        };
-        report.sample(case, system, 1, Unit::Percent, percent);
-    });
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(io::Error::other(failures.join("; "))),
-    }
-}
-
-fn access(cache: Box<dyn caches::Cache>) -> Box<dyn FnMut(u64) -> bool> {
-    Box::new(move |key| cache.access(key))
 }
 
 /// Every cache in every way, in turns.
@@ -164,7 +86,7 @@ fn each() -> impl Iterator<Item = (Kind, Locking)> {
 }
 
 /// On the host's own cores.
-fn contended(arguments: &SetAssociativeArguments, report: &mut Report) -> io::Result<()> {
+fn contended(arguments: &SetAssociativeArguments, report: &mut Report) {
     let host = std::thread::available_parallelism().map_or(1, usize::from);
     let operations = if arguments.tiny { 300 } else { 100_000 };
     for cores in CORES.into_iter().filter(|&cores| cores <= host) {
@@ -180,7 +102,6 @@ fn contended(arguments: &SetAssociativeArguments, report: &mut Report) -> io::Re
             }
         }
     }
-    Ok(())
 }
 
 /// How long `threads` threads need for `operations` accesses each, from when all are there.
@@ -215,21 +136,14 @@ fn add(
     report.sample(&case("rate"), locking.name(), cores, Unit::MillionsPerSecond, rate / 1e6);
 }
 
-fn judge(report: &Report) -> [Aim; 2] {
+fn judge(report: &Report) -> Aim {
     let rows = || report.rows().iter().filter_map(|row| Some((row, row.summary()?.median)));
     let contended = rows().filter(|(row, _)| {
         row.unit == Unit::PercentContended && row.key.system == Locking::Rows.name()
     });
     let contended = contended
         .map(|(row, share)| (format!("{}, {} cores", row.key.case, row.key.threads), share));
-    let lost =
-        rows().filter(|(row, _)| row.key.system == "rows of 16").filter_map(|(row, hits)| {
-            Some((row.key.case.clone(), report.median(&row.key.case, "lru", 1)? - hits))
-        });
-    [
-        Aim::new("rows: contended acquisitions in percent", Wish::Below(CONTENDED_AIM), contended),
-        Aim::new("rows of 16: points of hits less than a list", Wish::AtMost(HITS_AIM), lost),
-    ]
+    Aim::new("rows: contended acquisitions in percent", Wish::Below(CONTENDED_AIM), contended)
 }
 
 #[cfg(test)]
@@ -269,15 +183,11 @@ mod tests {
     #[test]
     fn the_worst_row_decides_and_nothing_is_met_without_figures() {
         let mut report = Report::new("test");
-        let verdicts = |report: &Report| judge(report).map(|aim| format!("{aim:?}"));
-        assert!(verdicts(&report).iter().all(|aim| aim.contains("None")));
+        let verdict = |report: &Report| format!("{:?}", judge(report));
+        assert!(verdict(&report).contains("None"));
         add(&mut report, Kind::Names, Locking::Rows, 2, (1000, 1), 1e6);
         add(&mut report, Kind::Names, Locking::OneLock, 2, (1000, 900), 1e6);
-        for (system, hits) in [("lru", 50.0), ("rows of 16", 48.5)] {
-            report.sample("loop", system, 1, Unit::Percent, hits);
-        }
-        let [contended, lost] = verdicts(&report);
+        let contended = verdict(&report);
         assert!(contended.contains("names-contended, 2 cores") && contended.contains("0.1"));
-        assert!(lost.contains("loop") && lost.contains("1.5"), "{lost}");
     }
 }

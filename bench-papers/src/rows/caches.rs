@@ -14,9 +14,7 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_concurrent::padded::Padded;
-use uvfs_concurrent::set_associative::SetAssociative;
 use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
-use uvfs_concurrent::set_associative::hash::RowHash;
 use uvfs_concurrent::set_associative::translations::{Run, TranslationCache};
 
 /// The classes of all locks here begin with this.
@@ -417,28 +415,5 @@ impl Cache for Stamped {
             *oldest = (key, now);
         }
         false
-    }
-}
-
-/// Our container alone, as a policy: rows of `WAYS` ways.
-#[derive(Debug)]
-pub struct Ways<const WAYS: usize>(SetAssociative<u64, u64, WAYS>);
-
-impl<const WAYS: usize> Ways<WAYS> {
-    /// With room for about `capacity` keys; whether a row is full before others are is the hash's doing, which is
-    /// the same in every run.
-    pub fn new(capacity: usize) -> Self {
-        let hash = RowHash::with_seeds(0x5eed, 0x9e37_79b9_7f4a_7c15);
-        Self(SetAssociative::new(&QUEUE, capacity.div_ceil(WAYS), hash))
-    }
-}
-
-impl<const WAYS: usize> Cache for Ways<WAYS> {
-    fn access(&self, key: u64) -> bool {
-        let hit = self.0.get(key).is_some();
-        if !hit {
-            self.0.insert(key, key);
-        }
-        hit
     }
 }
