@@ -17,9 +17,8 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Entry, Error,
-    Export, FileId, FileRef, InodeId, Inodes, Listing, Name, Names, NewNode, OpenFiles, OpenMode,
-    Opens, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals, Watch, Xattrs,
+    Backend, Caller, Creation, Data, Entry, Error, Export, FileId, FileRef, InodeId, Inodes, Name,
+    Names, NewNode, OpenFiles, OpenMode, Opens, Result, Watch, Xattrs, forward,
 };
 
 static LEDGER: LockClass = LockClass::new(280, "ledger", "open files of a store under test");
@@ -30,7 +29,7 @@ const CLOSED: Duration = Duration::from_secs(20);
 /// See the module. Clones are one store.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    store: Hostile,
+    inner: Hostile,
     state: Arc<Mutex<State>>,
 }
 
@@ -56,7 +55,7 @@ enum Need {
 impl Ledger {
     /// Keeps the ledger of `store`.
     pub fn new(store: Hostile) -> Self {
-        Self { store, state: Arc::new(Mutex::new(&LEDGER, State::default())) }
+        Self { inner: store, state: Arc::new(Mutex::new(&LEDGER, State::default())) }
     }
 
     /// Asserts that every file is closed, and that every call used the right one. The thread that
@@ -104,7 +103,7 @@ impl Ledger {
     }
 
     fn tracks(&self) -> bool {
-        self.store.capabilities().opens == Opens::Tracked
+        self.inner.capabilities().opens == Opens::Tracked
     }
 
     /// The file as the store knows it, if a call that has this `need` may come by it.
@@ -126,8 +125,19 @@ impl Ledger {
         Err(Error::BadHandle)
     }
 
+    /// [`Ledger::by`] around a call.
+    fn checked<T>(
+        &self,
+        need: Need,
+        file: FileRef,
+        _: Option<Name<'_>>,
+        act: impl FnOnce(&Hostile, FileRef) -> Result<T>,
+    ) -> Result<T> {
+        act(&self.inner, self.by(file, need)?)
+    }
+
     fn creation_below(&self) -> Result<&dyn Creation> {
-        self.store.creation().ok_or(Error::Unsupported("creating"))
+        self.inner.creation().ok_or(Error::Unsupported("creating"))
     }
 
     fn opened(&self, inode: InodeId, mode: OpenMode) -> FileId {
@@ -143,97 +153,35 @@ impl Ledger {
 }
 
 impl Backend for Ledger {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn root(&self) -> Result<Entry> {
-        self.store.root()
-    }
-
-    fn sync_fs(&self) -> Result<()> {
-        self.store.sync_fs()
-    }
-
-    fn end(&self) -> Result<()> {
-        self.store.end()
-    }
-
-    fn totals(&self) -> Result<Totals> {
-        self.store.totals()
-    }
-
-    fn names(&self) -> &dyn Names {
-        self
-    }
-
-    fn creation(&self) -> Option<&dyn Creation> {
-        self.store.creation().map(|_| self as &dyn Creation)
-    }
-
-    fn inodes(&self) -> &dyn Inodes {
-        self
-    }
-
-    fn data(&self) -> &dyn Data {
-        self
-    }
-
-    fn open_files(&self) -> &dyn OpenFiles {
-        self
-    }
+    forward!(capabilities, root);
+    forward!(checked { sync_fs: Need::Nothing, end: Need::Nothing, totals: Need::Nothing });
+    forward!(families: names, creation, inodes, data, open_files);
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
-        self.store.xattrs()
+        self.inner.xattrs()
     }
 
     fn export(&self) -> Option<&dyn Export> {
-        self.store.export()
+        self.inner.export()
     }
 
     fn watching(&self) -> Option<&dyn Watch> {
-        self.store.watching()
+        self.inner.watching()
     }
 }
 
 impl Names for Ledger {
-    fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.store.names().lookup(caller, parent, name)
-    }
-
-    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        self.store.names().list(self.by(directory, Need::Nothing)?, from, listing)
-    }
-
-    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.store.names().unlink(caller, parent, name)
-    }
-
-    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.store.names().remove_directory(caller, parent, name)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (InodeId, Name<'_>),
-        to: (InodeId, Name<'_>),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.store.names().rename(caller, from, to, mode)
-    }
+    forward!(checked {
+        lookup: Need::Nothing,
+        list: Need::Nothing,
+        unlink: Need::Nothing,
+        remove_directory: Need::Nothing,
+        rename: Need::Nothing,
+    });
 }
 
 impl Creation for Ledger {
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        self.creation_below()?.create(caller, parent, name, new)
-    }
+    forward!(checked { create: Need::Nothing, link: Need::Nothing });
 
     fn create_and_open(
         &self,
@@ -257,62 +205,30 @@ impl Creation for Ledger {
         let (entry, _) = self.creation_below()?.create_unnamed(caller, parent, new, mode)?;
         Ok((entry, self.opened(entry.inode, mode)))
     }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        parent: InodeId,
-        name: Name<'_>,
-    ) -> Result<Entry> {
-        self.creation_below()?.link(caller, inode, parent, name)
-    }
 }
 
 impl Inodes for Ledger {
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.store.inodes().attributes(self.by(file, Need::Nothing)?)
-    }
-
-    fn forget(&self, inode: InodeId, references: u64) {
-        self.store.inodes().forget(inode, references);
-    }
-
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.store.inodes().set_attributes(caller, self.by(file, Need::Nothing)?, set)
-    }
-
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.store.inodes().read_link(inode)
-    }
+    forward!(forget);
+    forward!(checked {
+        attributes: Need::Nothing,
+        set_attributes: Need::Nothing,
+        read_link: Need::Nothing,
+    });
 }
 
 impl Data for Ledger {
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.store.data().read(self.by(file, Need::Read)?, offset, into)
-    }
+    forward!(checked {
+        read: Need::Read,
+        append: Need::Write,
+        allocate: Need::Write,
+        seek: Need::Open,
+        sync: Need::Open,
+    });
 
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let plain = self.by(file, Need::Write)?;
         self.state.lock().writers.insert((file.inode, std::thread::current().id()));
-        self.store.data().write(caller, plain, offset, data)
-    }
-
-    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.store.data().append(caller, self.by(file, Need::Write)?, data)
-    }
-
-    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.store.data().allocate(self.by(file, Need::Write)?, mode, offset, length)
-    }
-
-    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.store.data().seek(self.by(file, Need::Open)?, offset, target)
+        self.inner.data().write(caller, plain, offset, data)
     }
 
     fn copy_range(
@@ -324,17 +240,13 @@ impl Data for Ledger {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (self.by(from, Need::Read)?, self.by(to, Need::Write)?);
-        self.store.data().copy_range(from, from_offset, to, to_offset, length)
-    }
-
-    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.store.data().sync(self.by(file, Need::Open)?, mode)
+        self.inner.data().copy_range(from, from_offset, to, to_offset, length)
     }
 }
 
 impl OpenFiles for Ledger {
     fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
-        self.store.open_files().open(caller, inode, mode)?;
+        self.inner.open_files().open(caller, inode, mode)?;
         Ok(self.opened(inode, mode))
     }
 
@@ -344,10 +256,8 @@ impl OpenFiles for Ledger {
         if known.is_none_or(|(inode, _)| inode != file.inode) {
             self.state.lock().wrongs.push(format!("close of {file:?}, open: {known:?}"));
         }
-        self.store.open_files().close(inode);
+        self.inner.open_files().close(inode);
     }
 
-    fn flush(&self, file: FileRef) -> Result<()> {
-        self.store.open_files().flush(self.by(file, Need::Open)?)
-    }
+    forward!(checked { flush: Need::Open });
 }

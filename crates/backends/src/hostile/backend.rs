@@ -1,27 +1,12 @@
 //! The calls: each asks the plan, calls the wrapped backend, and applies the planned faults.
 
 use super::{Call, Fault, HostileBackend, Moment};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Content, Cookie, Creation,
-    Data, Entry, Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names,
-    NewNode, OpenFiles, OpenMode, RenameMode, Reservation, Result, SeekTarget, SetAttributes,
-    SyncMode, Totals, Watch, XattrMode, Xattrs,
+    Attributes, Backend, Caller, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
+    Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, OpenFiles,
+    OpenMode, Reservation, Result, Watch, Xattrs, forward,
 };
-
-/// The families that a store may lack.
-fn creation_of(store: &impl Backend) -> Result<&dyn Creation> {
-    store.creation().ok_or(Error::Unsupported("creating"))
-}
-
-fn xattrs_of(store: &impl Backend) -> Result<&dyn Xattrs> {
-    store.xattrs().ok_or(Error::Unsupported("extended attributes"))
-}
-
-fn export_of(store: &impl Backend) -> Result<&dyn Export> {
-    store.export().ok_or(Error::Unsupported("finding an object by its number"))
-}
 
 /// The faults of one call.
 struct Faults(Vec<Fault>);
@@ -85,6 +70,23 @@ impl<B: Backend> Drop for Unclaimed<'_, B> {
     }
 }
 
+/// An answer that carries a reference.
+trait HasEntry {
+    fn entry(&self) -> Entry;
+}
+
+impl HasEntry for Entry {
+    fn entry(&self) -> Entry {
+        *self
+    }
+}
+
+impl HasEntry for (Entry, FileId) {
+    fn entry(&self) -> Entry {
+        self.0
+    }
+}
+
 /// Closes in any case.
 struct Closing<'a, B: Backend> {
     backend: &'a B,
@@ -113,33 +115,44 @@ impl<B: Backend> HostileBackend<B> {
         result
     }
 
-    /// A call that returns a reference. If it fails afterwards, the reference is returned to the
-    /// store.
-    fn entry<T>(
+    /// [`HostileBackend::plain`] for a call that the plan can only delay or end.
+    fn around<T>(
         &self,
         call: Call,
-        inode: InodeId,
+        file: FileRef,
         name: Option<Name<'_>>,
-        act: impl FnOnce(&B) -> Result<T>,
-        entry: impl FnOnce(&T) -> Entry,
+        act: impl FnOnce(&B, FileRef) -> Result<T>,
     ) -> Result<T> {
-        let faults = Faults(self.note(call, inode, name));
+        self.plain(call, file.inode, name, |inner, _| act(inner, file))
+    }
+
+    /// A call that returns a reference. If it fails afterwards, the reference is returned to the
+    /// store.
+    fn entry<T: HasEntry>(
+        &self,
+        call: Call,
+        file: FileRef,
+        name: Option<Name<'_>>,
+        act: impl FnOnce(&B, FileRef) -> Result<T>,
+    ) -> Result<T> {
+        let faults = Faults(self.note(call, file.inode, name));
         faults.suffer(Moment::Before)?;
-        let answer = match act(&self.inner) {
-            Ok(answer) => answer,
-            Err(error) => {
-                faults.suffer(Moment::After)?;
-                return Err(error);
-            }
-        };
-        let entry = entry(&answer);
-        let unclaimed = Unclaimed { backend: &*self.inner, inode: entry.inode };
+        let answer = act(&self.inner, file);
+        self.hand_out(&faults, answer)
+    }
+
+    /// Counts the reference in `answer`, unless the call fails now.
+    fn hand_out<T: HasEntry>(&self, faults: &Faults, answer: Result<T>) -> Result<T> {
+        let entry = answer.as_ref().ok().map(HasEntry::entry);
+        let unclaimed = entry.map(|entry| Unclaimed { backend: &*self.inner, inode: entry.inode });
         faults.suffer(Moment::After)?;
         std::mem::forget(unclaimed);
-        let mut state = self.state.lock();
-        state.references.hand_out(entry.inode);
-        state.attributes.insert(entry.inode, entry.attributes);
-        Ok(answer)
+        if let Some(entry) = entry {
+            let mut state = self.state.lock();
+            state.references.hand_out(entry.inode);
+            state.attributes.insert(entry.inode, entry.attributes);
+        }
+        answer
     }
 
     /// The last answer to this lookup, if there was one.
@@ -191,64 +204,13 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.capabilities
     }
 
-    fn root(&self) -> Result<Entry> {
-        self.entry(Call::Root, InodeId::ROOT, None, |inner| inner.root(), |entry| *entry)
-    }
-
-    fn report_to(&self, changes: Arc<dyn ChangeSink>) {
-        self.inner.report_to(changes);
-    }
-
-    fn sync_fs(&self) -> Result<()> {
-        self.plain(Call::SyncFs, InodeId::ROOT, None, |inner, _| inner.sync_fs())
-    }
-
-    fn end(&self) -> Result<()> {
-        self.plain(Call::End, InodeId::ROOT, None, |inner, _| inner.end())
-    }
-
-    fn totals(&self) -> Result<Totals> {
-        self.plain(Call::Totals, InodeId::ROOT, None, |inner, _| inner.totals())
-    }
-
-    fn tenant(&self) -> Option<std::sync::Arc<dyn uvfs_vfs::Tenant>> {
-        self.inner.tenant()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
-    }
-
-    fn names(&self) -> &dyn Names {
-        self
-    }
-
-    fn creation(&self) -> Option<&dyn Creation> {
-        self.inner.creation().map(|_| self as &dyn Creation)
-    }
-
-    fn inodes(&self) -> &dyn Inodes {
-        self
-    }
-
-    fn data(&self) -> &dyn Data {
-        self
-    }
+    forward!(report_to, tenant, counters);
+    forward!(entry { root: Call::Root });
+    forward!(around { sync_fs: Call::SyncFs, end: Call::End, totals: Call::Totals });
+    forward!(families: names, inodes, data, open_files, creation, xattrs, export);
 
     fn reservation(&self) -> Option<&dyn Reservation> {
         self.inner.reservation()
-    }
-
-    fn open_files(&self) -> &dyn OpenFiles {
-        self
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        self.inner.xattrs().map(|_| self as &dyn Xattrs)
-    }
-
-    fn export(&self) -> Option<&dyn Export> {
-        self.inner.export().map(|_| self as &dyn Export)
     }
 
     fn watching(&self) -> Option<&dyn Watch> {
@@ -268,18 +230,7 @@ impl<B: Backend> Names for HostileBackend<B> {
         }
         let answer = self.inner.names().lookup(caller, parent, name);
         self.remember_lookup(parent, name, &answer);
-        let unclaimed = answer
-            .as_ref()
-            .ok()
-            .map(|entry| Unclaimed { backend: &*self.inner, inode: entry.inode });
-        faults.suffer(Moment::After)?;
-        std::mem::forget(unclaimed);
-        if let Ok(entry) = &answer {
-            let mut state = self.state.lock();
-            state.references.hand_out(entry.inode);
-            state.attributes.insert(entry.inode, entry.attributes);
-        }
-        answer
+        self.hand_out(&faults, answer)
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
@@ -288,76 +239,20 @@ impl<B: Backend> Names for HostileBackend<B> {
         })
     }
 
-    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.plain(Call::Unlink, parent, Some(name), |inner, _| {
-            inner.names().unlink(caller, parent, name)
-        })
-    }
-
-    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.plain(Call::RemoveDirectory, parent, Some(name), |inner, _| {
-            inner.names().remove_directory(caller, parent, name)
-        })
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (InodeId, Name<'_>),
-        to: (InodeId, Name<'_>),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.plain(Call::Rename, from.0, Some(from.1), |inner, _| {
-            inner.names().rename(caller, from, to, mode)
-        })
-    }
+    forward!(around {
+        unlink: Call::Unlink,
+        remove_directory: Call::RemoveDirectory,
+        rename: Call::Rename,
+    });
 }
 
 impl<B: Backend> Creation for HostileBackend<B> {
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        let act = |inner: &B| creation_of(inner)?.create(caller, parent, name, new);
-        self.entry(Call::Create, parent, Some(name), act, |entry| *entry)
-    }
-
-    fn create_and_open(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        let act = |inner: &B| creation_of(inner)?.create_and_open(caller, parent, name, new, mode);
-        self.entry(Call::CreateAndOpen, parent, Some(name), act, |(entry, _)| *entry)
-    }
-
-    fn create_unnamed(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        let act = |inner: &B| creation_of(inner)?.create_unnamed(caller, parent, new, mode);
-        self.entry(Call::CreateUnnamed, parent, None, act, |(entry, _)| *entry)
-    }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        parent: InodeId,
-        name: Name<'_>,
-    ) -> Result<Entry> {
-        let act = |inner: &B| creation_of(inner)?.link(caller, inode, parent, name);
-        self.entry(Call::Link, parent, Some(name), act, |entry| *entry)
-    }
+    forward!(entry {
+        create: Call::Create,
+        create_and_open: Call::CreateAndOpen,
+        create_unnamed: Call::CreateUnnamed,
+        link: Call::Link,
+    });
 }
 
 impl<B: Backend> Inodes for HostileBackend<B> {
@@ -380,20 +275,7 @@ impl<B: Backend> Inodes for HostileBackend<B> {
         }
     }
 
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.plain(Call::SetAttributes, file.inode, None, |inner, _| {
-            inner.inodes().set_attributes(caller, file, set)
-        })
-    }
-
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.plain(Call::ReadLink, inode, None, |inner, _| inner.inodes().read_link(inode))
-    }
+    forward!(around { set_attributes: Call::SetAttributes, read_link: Call::ReadLink });
 }
 
 impl<B: Backend> Data for HostileBackend<B> {
@@ -429,36 +311,13 @@ impl<B: Backend> Data for HostileBackend<B> {
         })
     }
 
-    fn give_up(&self, file: FileRef) {
-        self.inner.data().give_up(file);
-    }
-
-    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.plain(Call::Allocate, file.inode, None, |inner, _| {
-            inner.data().allocate(file, mode, offset, length)
-        })
-    }
-
-    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.plain(Call::Seek, file.inode, None, |inner, _| inner.data().seek(file, offset, target))
-    }
-
-    fn copy_range(
-        &self,
-        from: FileRef,
-        from_offset: u64,
-        to: FileRef,
-        to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
-        self.plain(Call::CopyRange, from.inode, None, |inner, _| {
-            inner.data().copy_range(from, from_offset, to, to_offset, length)
-        })
-    }
-
-    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.plain(Call::Sync, file.inode, None, |inner, _| inner.data().sync(file, mode))
-    }
+    forward!(give_up);
+    forward!(around {
+        allocate: Call::Allocate,
+        seek: Call::Seek,
+        copy_range: Call::CopyRange,
+        sync: Call::Sync,
+    });
 }
 
 impl<B: Backend> OpenFiles for HostileBackend<B> {
@@ -482,64 +341,22 @@ impl<B: Backend> OpenFiles for HostileBackend<B> {
         let _ = faults.suffer(Moment::After);
     }
 
-    fn flush(&self, file: FileRef) -> Result<()> {
-        self.plain(Call::Flush, file.inode, None, |inner, _| inner.open_files().flush(file))
-    }
-
-    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
-        self.inner.open_files().os_file(file)
-    }
+    forward!(os_file);
+    forward!(around { flush: Call::Flush });
 }
 
 impl<B: Backend> Xattrs for HostileBackend<B> {
-    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.plain(Call::GetXattr, inode, None, |inner, _| {
-            xattrs_of(inner)?.get_xattr(caller, inode, name)
-        })
-    }
-
-    fn set_xattr(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.plain(Call::SetXattr, inode, None, |inner, _| {
-            xattrs_of(inner)?.set_xattr(caller, inode, name, value, mode)
-        })
-    }
-
-    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.plain(Call::ListXattrs, inode, None, |inner, _| {
-            xattrs_of(inner)?.list_xattrs(caller, inode)
-        })
-    }
-
-    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.plain(Call::ListXattrs, inode, None, |inner, _| {
-            xattrs_of(inner)?.possible_xattrs(inode)
-        })
-    }
-
-    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
-        self.plain(Call::RemoveXattr, inode, None, |inner, _| {
-            xattrs_of(inner)?.remove_xattr(caller, inode, name)
-        })
-    }
+    forward!(around {
+        get_xattr: Call::GetXattr,
+        set_xattr: Call::SetXattr,
+        list_xattrs: Call::ListXattrs,
+        possible_xattrs: Call::ListXattrs,
+        remove_xattr: Call::RemoveXattr,
+    });
 }
 
 impl<B: Backend> Export for HostileBackend<B> {
-    fn by_number(&self, number: u64) -> Result<Entry> {
-        let act = |inner: &B| export_of(inner)?.by_number(number);
-        self.entry(Call::ByNumber, InodeId(number), None, act, |entry| *entry)
-    }
-
-    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        let act = |inner: &B| export_of(inner)?.parent_of(directory);
-        self.entry(Call::ParentOf, directory, None, act, |entry| *entry)
-    }
+    forward!(entry { by_number: Call::ByNumber, parent_of: Call::ParentOf });
 }
 
 impl<B: Backend> Watch for HostileBackend<B> {

@@ -16,6 +16,7 @@
 //! it for another object. A store that reuses its numbers makes ids of number and generation ([`InodeId::of`]).
 
 mod families;
+mod layer;
 mod runs;
 mod timed;
 mod types;
