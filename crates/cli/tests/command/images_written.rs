@@ -281,6 +281,39 @@ fn a_full_image_is_told_to_the_writer_and_emptied() {
     sound(&image);
 }
 
+/// A damaged bitmap set its group aside without a word: the writer saw "no space left", and the log was empty.
+#[test]
+fn a_group_that_is_set_aside_is_logged_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "16M") else { return };
+    let told = Command::new("dumpe2fs").arg(&image).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    let number = |label: &str| -> u64 {
+        let behind = told.split_once(label).unwrap_or_else(|| panic!("no {label} in {told}")).1;
+        let digits: String = behind.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    let at = number("Block bitmap at ") * number("Block size:");
+    let file = OpenOptions::new().read(true).write(true).open(&image).unwrap();
+    let mut bits = [0];
+    file.read_exact_at(&mut bits, at).unwrap();
+    file.write_all_at(&[bits[0] ^ 1], at).unwrap();
+    drop(file);
+    let log = place.source.join("log");
+    let log_file = format!("--log-file={}", text(&log));
+    place.mount_daemon(text(&image), &[&log_file]);
+    for name in ["one", "two"] {
+        let _ = fs::write(place.mountpoint.join(name), bytes(1, 100_000));
+    }
+    done(&["unmount", place.mnt()]);
+    let log = fs::read_to_string(&log).unwrap();
+    let about = log.matches("image: group 0 is set aside: its bitmap of blocks is damaged").count();
+    assert_eq!(about, 1, "{log}");
+}
+
 /// The daemon is killed while four threads work: synced files are whole, by our replay and by e2fsck's.
 #[test]
 fn a_killed_daemon_loses_nothing_that_was_made_stable() {

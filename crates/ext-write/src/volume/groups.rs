@@ -49,6 +49,13 @@ impl Trust {
     }
 }
 
+/// Logs why a group is set aside: a writer sees only that no space is left.
+fn log_damage(number: u32, of: &str) {
+    log::error!(
+        "image: group {number} is set aside: its bitmap of {of} is damaged; nothing is allocated there before e2fsck repairs it"
+    );
+}
+
 /// The blocks of a group that were freed and must not be used again yet.
 #[derive(Debug, Clone, Default)]
 struct Waiting {
@@ -668,6 +675,8 @@ impl Op<'_> {
             if !sound {
                 let mut space = self.volume.groups.space.lock();
                 space.free = space.free.saturating_sub(group.free_blocks.min(bits).into());
+                drop(space);
+                log_damage(number, "blocks");
             }
         }
         Ok(state.blocks == Trust::Sound)
@@ -694,6 +703,8 @@ impl Op<'_> {
             if !sound {
                 let mut space = self.volume.groups.space.lock();
                 space.inodes = space.inodes.saturating_sub(group.free_inodes.min(bits).into());
+                drop(space);
+                log_damage(number, "inodes");
             }
         }
         Ok(state.inodes == Trust::Sound)
