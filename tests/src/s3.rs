@@ -250,7 +250,8 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        while request.headers.contains_key("range") && bucket.lock().holds {
+        let is_read = request.method == "GET" && request.query.is_empty();
+        while is_read && bucket.lock().holds {
             std::thread::sleep(Duration::from_millis(1));
         }
         let answer = {
