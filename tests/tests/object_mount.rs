@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uvfs_fuse::Unmount;
 use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
@@ -215,6 +215,45 @@ fn the_end_of_a_mount_puts_what_is_left_and_tells_what_it_cannot() {
         assert_eq!(said(&ended).contains("left"), denied, "{}", said(&ended));
         assert_eq!(server.content("p/left").is_some(), !denied);
     }
+}
+
+/// Bug: a program that wrote an object and started other programs meanwhile put the whole object once for each of them,
+/// because each child closes the descriptor that it has inherited.
+#[test]
+fn a_file_is_put_when_the_process_that_opened_it_closes_it() {
+    if !uvfs_skip::can_mount() {
+        return;
+    }
+    let server = S3Server::start().unwrap();
+    let folder = Place::new();
+    let mountpoint = folder.path().to_str().unwrap();
+    let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let mut log = fs::File::create(folder.path().join("log")).unwrap();
+    let puts = server.puts();
+    for line in 0..5 {
+        writeln!(log, "{line}").unwrap();
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    assert_eq!(server.puts(), puts, "the program has not closed it");
+    // Another thread of the same process closes it.
+    std::thread::spawn(move || drop(log)).join().unwrap();
+    assert_eq!(server.content("p/log").unwrap(), b"0\n1\n2\n3\n4\n");
+    // After this process has closed its descriptor, the child's close puts the file before the child ends.
+    let output = fs::File::create(folder.path().join("output")).unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", "read line; echo $line"])
+        .stdin(Stdio::piped())
+        .stdout(output)
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"child\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(server.content("p/output").unwrap(), b"child\n");
+    let words = ["-c", "echo shell > shell"];
+    assert!(Command::new("sh").args(words).current_dir(folder.path()).status().unwrap().success());
+    assert_eq!(server.content("p/shell").unwrap(), b"shell\n");
+    assert!(uvfs(&["unmount", mountpoint]).output().unwrap().status.success());
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! read only for operations that act as the caller, and for data changes of a file with set-id bits. The task waits for
 //! the answer, so it exists, unless it is in a PID namespace that is not visible here or was killed meanwhile.
 
+use std::sync::OnceLock;
+
 /// The bit of CAP_FSETID.
 const FSETID: u32 = 4;
 
@@ -16,6 +18,14 @@ pub(crate) fn groups(task: u32) -> Vec<u32> {
 /// harmless. For other users the capability proves nothing: in their own user namespace they have every one.
 pub(crate) fn may_keep_set_ids(task: u32) -> bool {
     parse_effective(&status(task)) & (1 << FSETID) != 0
+}
+
+/// The process of thread `task`; none if it has gone, or if `/proc` is not that of this process's PID namespace.
+pub(crate) fn process(task: u32) -> Option<u32> {
+    static IS_OURS: OnceLock<bool> = OnceLock::new();
+    let own = || std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok();
+    let is_ours = *IS_OURS.get_or_init(|| own() == Some(std::process::id()));
+    if is_ours { line(&status(task), "Tgid:").trim().parse().ok() } else { None }
 }
 
 fn status(task: u32) -> String {
@@ -44,6 +54,16 @@ mod tests {
         assert_eq!(parse_groups("Groups:\t \n"), [0u32; 0]);
         assert_eq!(parse_groups(""), [0u32; 0]);
         assert_eq!(groups(u32::MAX), [0u32; 0]);
+    }
+
+    #[test]
+    fn a_thread_is_of_its_process() {
+        let own = std::process::id();
+        let thread = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let other = std::thread::spawn(move || (thread(), process(thread()))).join().unwrap();
+        assert_ne!(other.0, own);
+        assert_eq!((other.1, process(own)), (Some(own), Some(own)));
+        assert_eq!((process(other.0), process(u32::MAX)), (None, None));
     }
 
     #[test]

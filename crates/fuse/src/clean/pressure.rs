@@ -334,7 +334,7 @@ mod tests {
         let files: Vec<Arc<OpenFile>> = (0..count).map(|_| open().unwrap()).collect();
         let settings = Settings { passthrough: false, control_directory: false };
         let server = Arc::new(Server::new(vfs, settings));
-        let handles = files.into_iter().map(|file| server.files.insert(file)).collect();
+        let handles = files.into_iter().map(|file| server.files.insert(file, 0)).collect();
         let pressure = Pressure::new(server);
         pressure.hear_of_closes();
         (pressure, handles)

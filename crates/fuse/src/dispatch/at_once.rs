@@ -89,7 +89,7 @@ fn plain<R: Reply>(
         }
         Request::Open { node, flags } => {
             let file = server.try_open(&server.caller(sender), *node, *flags)?;
-            let (handle, keep) = server.opened(Arc::new(file));
+            let (handle, keep) = server.opened(Arc::new(file), sender.task);
             hit(Answer::Opened(Opened { handle, through: Through::Pages { keep } }))
         }
         Request::Write { node, offset, data, how, .. } if is_control(*node) => {

@@ -66,10 +66,14 @@ pub(super) fn perform<R: Reply>(
     let server = &*shared.server;
     let caller = server.caller(sender);
     let answer = match request {
-        Request::Open { node, flags } => return open(shared, &caller, node, flags, pending),
+        Request::Open { node, flags } => {
+            return open(shared, (&caller, sender.task), node, flags, pending);
+        }
+        Request::Flush { file } => server.flush(file, sender.task).map(|()| Answer::Done),
         Request::Create { parent, name, mode, umask, flags } => {
             let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
-            return create(shared, &caller, (parent, &name), &new, flags, pending);
+            let from = (&caller, sender.task);
+            return create(shared, from, (parent, &name), &new, flags, pending);
         }
         Request::Read { node, file, offset, size, .. } => {
             return with_buffer(size as usize, |buffer| {
@@ -148,13 +152,12 @@ fn simple<R: Reply>(
         Request::Link { node, parent, name } => {
             server.link(caller, node, parent, &name).map(Answer::Entry)
         }
-        Request::Flush { file } => done(server.flush(file)),
         Request::Fsync { node, file, data_only } | Request::FsyncDir { node, file, data_only } => {
             done(server.fsync(node, file, data_only))
         }
         Request::OpenDir { node, flags } => {
             let file = server.open(caller, node, flags)?;
-            let (handle, keep) = server.opened(Arc::new(file));
+            let (handle, keep) = server.opened(Arc::new(file), 0);
             Ok(Answer::Opened(Opened { handle, through: Through::Listing { keep } }))
         }
         Request::StatFs {} => server.statfs().map(Answer::Totals),
@@ -181,6 +184,7 @@ fn simple<R: Reply>(
         Request::Forget { .. }
         | Request::IoCtl {}
         | Request::Poll {}
+        | Request::Flush { .. }
         | Request::Release { .. }
         | Request::ReleaseDir { .. }
         | Request::Open { .. }
@@ -220,7 +224,7 @@ fn write<R: Reply>(
 
 fn open<R: Reply>(
     shared: &Shared<R>,
-    caller: &Caller,
+    (caller, task): (&Caller, u32),
     node: u64,
     flags: i32,
     pending: Pending<'_, R>,
@@ -237,7 +241,7 @@ fn open<R: Reply>(
     if flags & libc::O_APPEND != 0 {
         shared.server.opened_to_append(node, &file);
     }
-    let (handle, keep) = shared.server.opened(Arc::new(file));
+    let (handle, keep) = shared.server.opened(Arc::new(file), task);
     let through = through(backing, flags, keep);
     pending.finish(Ok(Answer::Opened(Opened { handle, through })));
 }
@@ -254,7 +258,7 @@ fn through<B>(backing: Option<Arc<B>>, flags: i32, keep: bool) -> Through<B> {
 
 fn create<R: Reply>(
     shared: &Shared<R>,
-    caller: &Caller,
+    (caller, task): (&Caller, u32),
     (parent, name): (u64, &[u8]),
     new: &NewNode<'_>,
     flags: i32,
@@ -278,7 +282,7 @@ fn create<R: Reply>(
         }
         false => {
             let backing = shared.backing(&mut file, |host| pending.register(host));
-            (backing, server.opened(Arc::new(file)))
+            (backing, server.opened(Arc::new(file), task))
         }
     };
     let (node, passed) = (attrs.node_id, backing.is_some());

@@ -11,7 +11,7 @@ const SHARDS: usize = 16;
 
 /// File handles; 0 is none.
 pub(crate) struct FileTable {
-    shards: Shards<HashMap<u64, Arc<OpenFile>>>,
+    shards: Shards<HashMap<u64, Open>>,
     next: AtomicU64,
     /// Files that are open.
     count: AtomicU64,
@@ -21,11 +21,18 @@ pub(crate) struct FileTable {
     closed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
+/// An open file.
+struct Open {
+    file: Arc<OpenFile>,
+    /// The process that opened it, as long as it has closed no descriptor of it; 0: not known.
+    opener: u32,
+}
+
 /// This share of the open files closed is news.
 const NEWS_SHARE: u64 = 16;
 
 /// Bytes of one open file: its place in the table with the table's slack, and itself.
-const FILE_BYTES: usize = 2 * (size_of::<(u64, Arc<OpenFile>)>() + 1) + size_of::<OpenFile>() + 32;
+const FILE_BYTES: usize = 2 * (size_of::<(u64, Open)>() + 1) + size_of::<OpenFile>() + 32;
 
 impl FileTable {
     pub(crate) fn new() -> Self {
@@ -54,18 +61,31 @@ impl FileTable {
         self.few.store(0, Relaxed);
     }
 
-    /// Gives `file` a handle.
-    pub(crate) fn insert(&self, file: Arc<OpenFile>) -> u64 {
+    /// Gives `file`, which the process `opener` has opened if it is not 0, a handle.
+    pub(crate) fn insert(&self, file: Arc<OpenFile>, opener: u32) -> u64 {
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let handle = self.next.fetch_add(1, Relaxed);
-        self.shards.of(&handle).lock().insert(handle, file);
+        self.shards.of(&handle).lock().insert(handle, Open { file, opener });
         // ORDERING: Relaxed; a size.
         self.count.fetch_add(1, Relaxed);
         handle
     }
 
     pub(crate) fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        self.shards.of(&handle).lock().get(&handle).cloned()
+        self.shards.of(&handle).lock().get(&handle).map(|open| open.file.clone())
+    }
+
+    /// The process that opened the file, if it is known and has closed no descriptor of it.
+    pub(crate) fn opener(&self, handle: u64) -> Option<u32> {
+        let opener = self.shards.of(&handle).lock().get(&handle)?.opener;
+        (opener != 0).then_some(opener)
+    }
+
+    /// That process has closed one, or may have.
+    pub(crate) fn opener_closes(&self, handle: u64) {
+        if let Some(open) = self.shards.of(&handle).lock().get_mut(&handle) {
+            open.opener = 0;
+        }
     }
 
     /// Takes the handle back. The file closes when its last request has ended.
@@ -78,7 +98,7 @@ impl FileTable {
                 self.closed.get().into_iter().for_each(|tell| tell());
             }
         }
-        gone
+        gone.map(|open| open.file)
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -96,8 +116,8 @@ impl FileTable {
         let mut nodes = HashSet::new();
         for shard in self.shards.iter() {
             let files = shard.lock();
-            let removed = files.values().filter(|file| file.node().is_unlinked());
-            nodes.extend(removed.map(|file| file.node().id()));
+            let nodes_here = files.values().map(|open| open.file.node());
+            nodes.extend(nodes_here.filter(|node| node.is_unlinked()).map(|node| node.id()));
         }
         nodes.len()
     }

@@ -17,7 +17,7 @@ use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
     OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SetIds,
-    SyncMode, Totals, Vfs, XattrMode,
+    SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -320,10 +320,13 @@ impl Server {
     }
 
     /// Registers an open file. Returns its handle, and whether the kernel may keep pages or listings cached by earlier
-    /// opens.
-    pub(crate) fn opened(&self, file: Arc<OpenFile>) -> (u64, bool) {
+    /// opens. Thread `task` has opened it.
+    pub(crate) fn opened(&self, file: Arc<OpenFile>, task: u32) -> (u64, bool) {
         let keep_cache = !self.shared() || self.settled_directory(file.node());
-        (self.files.insert(file), keep_cache)
+        // Each flush of such a file puts all of it.
+        let is_whole = self.vfs.capabilities().writes == Writes::WholeFile;
+        let opener = (is_whole && file.mode().write).then(|| task::process(task)).flatten();
+        (self.files.insert(file, opener.unwrap_or(0)), keep_cache)
     }
 
     /// Whether the directory's modification time alone distinguishes the kernel's copy of a listing from a newer one.
@@ -483,8 +486,21 @@ impl Server {
         self.files.get(handle).map_or(Some(Ok(())), |file| self.vfs.try_flush(&file))
     }
 
-    pub(crate) fn flush(&self, handle: u64) -> Result<()> {
-        self.files.get(handle).map_or(Ok(()), |file| self.vfs.flush(&file))
+    /// Thread `task` closes a descriptor of an open file.
+    ///
+    /// A store that takes whole files is given the file when the process that opened it closes it. A descriptor that another
+    /// process has inherited is closed before that, for example by each child that runs another program; those closes put
+    /// nothing and are told no error. The opener cannot end without closing the file.
+    pub(crate) fn flush(&self, handle: u64, task: u32) -> Result<()> {
+        let Some(file) = self.files.get(handle) else { return Ok(()) };
+        if let Some(opener) = self.files.opener(handle) {
+            let inherited = task::process(task).is_some_and(|closer| closer != opener);
+            if inherited && task::process(opener) == Some(opener) {
+                return Ok(());
+            }
+            self.files.opener_closes(handle);
+        }
+        self.vfs.flush(&file)
     }
 
     /// The numbers of a directory and of its parent, for `.` and `..`.

@@ -357,7 +357,7 @@ fn handles_and_node_ids_are_nobody_elses() {
     let caller = Caller { checks: Checks::Done, ..Caller::root() };
     let file = found(server.lookup(&caller, ROOT, b"file").unwrap()).node_id;
     let opened = server.open(&caller, file, libc::O_RDONLY).unwrap();
-    let handle = server.opened(Arc::new(opened)).0;
+    let handle = server.opened(Arc::new(opened), 0).0;
     assert_eq!(handle & HANDLE, 0);
     let ours = server.control.open(DROP_CACHES, libc::O_WRONLY, handle as u32).unwrap();
     assert!(server.release(ours).is_none(), "a file of the same low bits");
