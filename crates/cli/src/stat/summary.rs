@@ -16,13 +16,15 @@ use serde_json::Value;
 const MARKS_MAX: usize = 8;
 
 /// What went wrong, in the counters' words: where it is counted, and what is said of it.
-const TROUBLES: [(&str, &str); 7] = [
+const TROUBLES: [(&str, &str); 9] = [
     ("/frontend/refused", "requests refused, too many of one user waited"),
     ("/frontend/panics", "requests failed by a bug of uvfs"),
     ("/frontend/notices_failed", "notices that the kernel refused"),
     ("/frontend/forgotten_too_often", "inodes forgotten too often by a bug"),
     ("/core/backend/descriptor_shortages", "times without a free descriptor"),
     ("/core/backend/watches_refused", "directories that could not be watched"),
+    ("/core/backend/write_conflicts", "changes refused, because other clients were faster"),
+    ("/core/backend/checksum_mismatches", "answers without the checksum of their object"),
     ("/core/backend/refused_after_end", "changes refused, because writing has ended"),
 ];
 
@@ -36,6 +38,7 @@ pub(super) fn render(report: &Value) -> String {
         ("attributes", cache(report, "/core/inodes", "requests")),
         ("pages", pages(report)),
         ("requests", requests(report)),
+        ("store", store(report)),
         ("held by the kernel", held_by_kernel(report)),
         ("dirty bytes", dirty(report)),
         ("write errors", write_errors(report)),
@@ -105,6 +108,22 @@ fn requests(report: &Value) -> Option<String> {
     let (hits, others) = (of("hits")?, of("inline")?.saturating_add(of("pooled")?));
     let answered = share(hits, hits + others, "requests");
     Some(format!("hits {answered}, {} waiting", show_count(of("waiting")?)))
+}
+
+/// The requests to an object store.
+fn store(report: &Value) -> Option<String> {
+    let of = |name: &str| number(report, &format!("/core/backend/{name}"));
+    let (lists, reads) = (of("list_requests")?, of("get_requests")?);
+    let others = ["put_requests", "copy_requests", "delete_requests", "head_requests"];
+    let writes: u64 = others.iter().filter_map(|name| of(name)).sum();
+    Some(format!(
+        "{} lists, {} reads, {} writes; {} repeated, {} failed",
+        show_count(lists),
+        show_count(reads),
+        show_count(writes),
+        show_count(of("retries")?),
+        show_count(of("failed_requests")?),
+    ))
 }
 
 fn held_by_kernel(report: &Value) -> Option<String> {
@@ -218,6 +237,23 @@ mod tests {
             "  write errors         47\n",
             "; 7 changes refused, because writing has ended\n",
             "  writing              has ended at 1970-01-01 00:01:00 UTC: the device: no room\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+
+    /// The requests to a bucket, which cost money, were in `--json` only.
+    #[test]
+    fn the_requests_to_a_bucket_are_shown() {
+        let mut report = report();
+        report["core"]["backend"] = json!({
+            "list_requests": 1200, "get_requests": 30, "put_requests": 4, "copy_requests": 1, "delete_requests": 2,
+            "head_requests": 3, "retries": 5, "failed_requests": 1, "write_conflicts": 6, "checksum_mismatches": 7,
+        });
+        let text = render(&report);
+        for line in [
+            "  store                1,200 lists, 30 reads, 10 writes; 5 repeated, 1 failed\n",
+            "; 6 changes refused, because other clients were faster; 7 answers without the checksum of their object\n",
         ] {
             assert!(text.contains(line), "{line}{text}");
         }
