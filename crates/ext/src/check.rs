@@ -1,11 +1,11 @@
 //! Checking a whole image: every structure is read, every checksum verified, every reference counted.
 //!
 //! # Boundary
-//! Reports faults and repairs none. What is wrong with one structure is found by whoever reads it; here is what takes two:
-//! blocks with two owners, bitmaps against what is used, links against names.
+//! Reports faults and repairs none. The parser of a structure finds the faults within it. This module compares structures:
+//! blocks with two owners, bitmaps against blocks and inodes in use, links against names.
 //!
 //! # Why
-//! It goes on after a fault, as far as the rest can be read, so that one run tells all of them. Memory is three
+//! A check continues after a fault, as far as the rest can be read, so that one run reports all faults. Memory is three
 //! bits for each block in use, two for each inode, the links of those that are counted, and the list of orphans. Weakness: quota
 //! files and the blocks of the resize inode are compared with nothing, and the list of orphans is followed and not verified.
 
@@ -18,7 +18,7 @@ use crate::image::Image;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
-/// What a check went through.
+/// Objects that a check has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Groups.
@@ -31,15 +31,15 @@ pub struct Summary {
     pub names: u64,
     /// Blocks that files and their maps take.
     pub blocks: u64,
-    /// What was found wrong.
+    /// Faults found.
     pub faults: u64,
 }
 
-/// Is told how a check goes on.
+/// Receives the faults and the progress of a check.
 pub trait Observer {
-    /// Something is wrong.
+    /// The check found `fault`.
     fn fault(&mut self, fault: &Fault);
-    /// So many of all inodes were passed.
+    /// The check has passed `inodes` of all inodes.
     fn progress(&mut self, inodes: u64, of: u64) {
         let _ = (inodes, of);
     }
@@ -52,7 +52,7 @@ const RESIZE: u32 = 7;
 /// Checks everything in `image`.
 ///
 /// # Errors
-/// Those of the device; a fault of the image is told to `observer`.
+/// Those of the device; `observer` receives each fault of the image.
 pub fn check(image: &Image, observer: &mut dyn Observer) -> Result<Summary> {
     let mut check = Check {
         image,
@@ -72,8 +72,8 @@ pub fn check(image: &Image, observer: &mut dyn Observer) -> Result<Summary> {
     Ok(check.summary)
 }
 
-/// The inodes in the list that begins in the superblock: without names and in use, or being cut. It ends where it cannot be
-/// followed.
+/// The inodes in the list that begins in the superblock: without names and in use, or being truncated. Stops at a
+/// faulty entry.
 fn orphans(image: &Image) -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut next = image.superblock().last_orphan();
@@ -112,13 +112,13 @@ struct Check<'a> {
     owned: Bits,
     /// Inodes in use.
     used: Bits,
-    /// What inodes say: their links, and whether they are directories.
+    /// From the inodes: their link counts, and whether they are directories.
     links: HashMap<u32, (u16, bool)>,
-    /// What directories say.
+    /// From the directories: how many entries name each inode.
     names: HashMap<u32, u32>,
     /// Directories.
     directories: Bits,
-    /// Inodes that the next writer frees or cuts: see [`orphans`].
+    /// Inodes that the next writer frees or truncates: see [`orphans`].
     orphans: HashSet<u32>,
     /// Inodes that hold values of attributes.
     values: HashSet<u32>,
@@ -130,7 +130,7 @@ impl Check<'_> {
         self.observer.fault(&fault);
     }
 
-    /// Takes what an operation gives, or tells its fault; only a failing device ends the check.
+    /// Unwraps the result of an operation, or reports its fault; only a failing device ends the check.
     fn take<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -168,13 +168,13 @@ impl Check<'_> {
 
     fn inode(&mut self, number: u32) -> Result<()> {
         let Some(inode) = self.take(self.image.inode(number))? else {
-            // What it is cannot be told; that it is there is.
+            // The inode cannot be parsed, but it is in use.
             self.used.insert(u64::from(number));
             return Ok(());
         };
         let own = number < self.image.superblock().first_inode();
-        // One that was open when its last name went is in the list of orphans, and in use: in the place of the time of its
-        // deletion it has the number of the next one there, 0 for none. Times are larger than numbers.
+        // An inode that was open when its last name was removed is in the list of orphans, and in use. Its time of
+        // deletion holds the number of the next inode in the list, 0 for none. Times are larger than inode numbers.
         let orphan = inode.kind().is_some() && inode.links() == 0;
         let orphan = orphan && inode.deleted() <= self.image.superblock().inodes;
         if inode.links() == 0 && !own && !inode.is_xattr_value() && !orphan {
@@ -186,7 +186,7 @@ impl Check<'_> {
         self.used.insert(u64::from(number));
         self.summary.inodes += 1;
         if number == RESIZE {
-            // What its one table of tables leads to is reserved, and in the zone already.
+            // The blocks below its one table of tables are reserved, and in the system zone already.
             let table = crate::format::layout::word(inode.block(), 4 * 13).unwrap_or(0);
             self.claim(table.into());
             return Ok(());
@@ -201,7 +201,7 @@ impl Check<'_> {
         if inode.is_xattr_value() {
             self.values.insert(number);
         }
-        // One that is being cut has the number of the next in the list there.
+        // In an inode that is being truncated, the time of deletion is the number of the next in the list.
         let is_listed = self.orphans.contains(&number);
         if inode.links() > 0 && inode.deleted() != 0 && !is_listed {
             self.tell(Fault::new("it is in use and has a time of deletion").inode(number));
@@ -213,7 +213,7 @@ impl Check<'_> {
         if directory {
             self.summary.directories += 1;
             self.directories.insert(u64::from(number));
-            // The names of one without a name go with it, and its parent does not count its `..` any more.
+            // An orphan's entries are freed with it, and its parent no longer counts its `..`.
             if inode.links() > 0 || !is_listed {
                 self.directory(&inode)?;
             }
@@ -350,7 +350,7 @@ impl Check<'_> {
         own.iter().any(|own| own.get() == number)
     }
 
-    /// Bitmaps against what is used.
+    /// Bitmaps against blocks and inodes in use.
     fn bitmaps(&mut self) -> Result<()> {
         let superblock = self.image.superblock();
         let table = inode_table_blocks(superblock);
@@ -369,7 +369,7 @@ impl Check<'_> {
                 .for_each(|block| {
                     self.claim(block);
                 });
-            // Its fault was told when its inodes were read.
+            // Reading its inodes has reported this fault.
             let Ok(group) = self.image.group(number) else { continue };
             for block in [group.block_bitmap, group.inode_bitmap] {
                 self.system(block..block + 1);

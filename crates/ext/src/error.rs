@@ -12,13 +12,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// There is no superblock of this format.
     NotExt,
-    /// The image uses something that this reader does not know or does not do; named as users know it.
+    /// The image uses a feature that this reader does not support; the text is the feature's usual name.
     Unsupported(String),
     /// The file system is larger than what holds it.
     Truncated {
-        /// What the superblock claims.
+        /// The size that the superblock claims.
         needed_bytes: u64,
-        /// What there is.
+        /// The size of the device.
         device_bytes: u64,
     },
     /// The image contradicts itself.
@@ -31,10 +31,10 @@ pub enum Error {
     Io(io::Error),
 }
 
-/// One fault of an image: what, and where.
+/// One fault of an image and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What contradicts what.
+    /// The contradiction.
     pub what: String,
     /// The block in which it was seen.
     pub block: Option<u64>,
@@ -62,7 +62,7 @@ impl Fault {
 }
 
 impl Error {
-    /// The image contradicts itself in a place that is told later or not at all.
+    /// The image contradicts itself; the caller may add the place.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Error::Corrupt(Fault::new(what))
     }

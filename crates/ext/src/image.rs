@@ -1,8 +1,7 @@
 //! An image: opening it, finding inodes, reading files and links.
 //!
 //! # Boundary
-//! Puts the parts together. What a structure is and whether it can be believed is decided in [`crate::format`],
-//! what the journal adds in [`crate::journal`].
+//! Puts the parts together. [`crate::format`] parses and checks structures, [`crate::journal`] replays the journal.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -15,14 +14,14 @@ use crate::journal;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the journal had that the volume had not.
+/// Results of a journal replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Transactions that were committed.
     pub transactions: u32,
     /// Blocks that they bring.
     pub blocks: usize,
-    /// Blocks that are not taken from them, because they were freed later.
+    /// Blocks in them that are ignored, because a later transaction freed them.
     pub revoked: usize,
     /// Changes in the fast-commit area, which is not replayed.
     pub fast_commits: bool,
@@ -35,13 +34,13 @@ pub struct Image {
     source: Arc<Source>,
     blocks: Box<dyn Blocks>,
     groups: Groups,
-    /// The journal, where no file's data may lie.
+    /// The blocks of the journal; no file may claim them.
     own: Vec<Range<u64>>,
     recovery: Option<Recovery>,
 }
 
 impl Image {
-    /// Opens what is on `device`, and replays its journal in memory if that is needed.
+    /// Opens the file system on `device`, and replays its journal in memory if that is needed.
     ///
     /// # Errors
     /// See [`Error`]; nothing is written in any case.
@@ -49,7 +48,8 @@ impl Image {
         Self::open_with(device, |source| Box::new(source))
     }
 
-    /// The same with blocks of metadata read through what `through` makes of their source: a cache, for example.
+    /// The same, but reads blocks of metadata through the object that `through` makes of their source: a cache, for
+    /// example.
     ///
     /// # Errors
     /// As [`Image::open`].
@@ -73,7 +73,7 @@ impl Image {
             let device = plain.device().clone();
             source = Source::new(device, before.superblock.block_size, before.superblock.blocks);
             source = source.with_overlay(overlay);
-            // The journal has the superblock too; what its flags say was done just now.
+            // The journal holds a newer superblock. Its flags ask for the replay that just ended.
             source.read(OFFSET, &mut bytes)?;
             superblock = Superblock::parse(&bytes, length)?;
             let same = superblock.block_size == source.block_size()
@@ -87,7 +87,7 @@ impl Image {
         Ok(Self::of(superblock, source.clone(), through(source), recovery))
     }
 
-    /// This image with its blocks of metadata read through what `through` makes of their source: a cache, for
+    /// This image, which reads blocks of metadata through the object that `through` makes of their source: a cache, for
     /// example.
     #[must_use]
     pub fn through(mut self, through: impl FnOnce(Arc<Source>) -> Box<dyn Blocks>) -> Self {
@@ -120,7 +120,7 @@ impl Image {
         &self.superblock
     }
 
-    /// What the journal added, if it had to be replayed.
+    /// Results of the replay, if the journal needed one.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
@@ -137,7 +137,7 @@ impl Image {
         &self.groups
     }
 
-    /// What the descriptor of `group`, which is one of the volume, says.
+    /// The descriptor of `group`, which must be a group of the volume.
     ///
     /// # Errors
     /// A wrong checksum, places outside the volume.
@@ -215,8 +215,7 @@ impl Image {
         self.read_mapped(inode, offset, into, |wanted| self.map(inode, wanted))
     }
 
-    /// As [`Image::read`], with the runs that `map` gives in the place of [`Image::map`]: those of a cache, for
-    /// example.
+    /// As [`Image::read`], but takes the runs from `map` instead of [`Image::map`]: from a cache, for example.
     ///
     /// # Errors
     /// As [`Image::read`]; those of `map`.
@@ -259,7 +258,7 @@ impl Image {
     fn read_inline(&self, inode: &Inode, offset: usize, into: &mut [u8]) -> Result<()> {
         let tail = self.inline_tail(inode).map_err(|error| error.in_inode(inode.number))?;
         let whole = [inode.block().as_slice(), &tail].concat();
-        // What was never written to is not kept.
+        // The inode holds no bytes for a range that was never written: it reads as zeros.
         let bytes = whole.into_iter().chain(std::iter::repeat(0)).skip(offset);
         into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = byte);
         Ok(())

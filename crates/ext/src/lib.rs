@@ -1,19 +1,19 @@
 #![forbid(unsafe_code)]
-//! The ext2, ext3 and ext4 disk format: reads images that nobody vouches for.
+//! The ext2, ext3 and ext4 disk format: reads images from untrusted sources.
 //!
 //! # Boundary
 //! From a [`Device`] to names, attributes, runs of blocks and bytes; [`encode`] goes the other way, in memory. Knows no VFS,
 //! caches nothing but group descriptors, and never writes: a journal that needs recovery is replayed into a map in memory.
 //!
 //! # Concurrency
-//! An [`Image`] is shared by reference and takes no lock. Every block of metadata comes through [`Blocks`],
-//! which the caller may put a cache behind ([`Image::open_with`]).
+//! An [`Image`] is shared by reference and takes no lock. It reads every block of metadata through [`Blocks`],
+//! behind which the caller may put a cache ([`Image::open_with`]).
 //!
 //! # Why
-//! Every number on the disk is an attacker's. Each is checked where it is read: against the volume, against the
-//! blocks that hold metadata, against a bound on depth and on steps. What fails is told by block and inode
-//! ([`Fault`]), and costs one object, not the image. Weakness: names are found by their exact bytes,
-//! also where a directory folds case.
+//! An attacker may have written any number on the disk. Each is checked where it is read: against the volume, against
+//! the blocks that hold metadata, against a bound on depth and on steps. A failed check names block and inode
+//! ([`Fault`]); the object cannot be read, the rest of the image can. Weakness: names are compared by their exact
+//! bytes, even where a directory folds case.
 //!
 //! ```no_run
 //! use uvfs_ext::{FileDevice, Image, ROOT};

@@ -4,12 +4,12 @@
 //! As [`super::FileDevice`], with the same lock.
 //!
 //! # Concurrency
-//! Reads come from many threads at once, each with a buffer of its own, and complete in any order.
+//! Many threads may read at once, each with a buffer of its own. Reads complete in any order.
 //!
 //! # Why
-//! A mount's kernel keeps pages of files and its caches keep metadata, so the host's pages are a second copy: of an image
-//! that is larger than memory they push out what others need. The kernel takes only whole aligned pages, so all goes through an
-//! aligned buffer, for a copy each. Weakness: nothing is read ahead, and what another mount of the same image has read is read again.
+//! The kernel caches the files of a mount and our caches hold its metadata, so the host's pages are a second copy. Pages of
+//! an image larger than memory would evict other programs' pages. The kernel takes only whole aligned pages, so each read
+//! is copied from an aligned buffer. Weakness: nothing is read ahead, and two mounts of one image read each block twice.
 
 use super::{Device, lock_to_read};
 use rustix::fs::{Mode, OFlags};
@@ -19,12 +19,12 @@ use std::io;
 use std::path::Path;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// What direct reads are aligned to: at least the blocks of every disk that is made.
+/// Alignment of direct reads: at least the block size of any disk.
 const PAGE: usize = 4096;
 /// Pages that are read at once, at most: 256 KiB.
 const PAGES_MAX: usize = 64;
 
-/// One page, where one has to be.
+/// One aligned page.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
@@ -59,7 +59,7 @@ impl DirectDevice {
         while read < bytes.len() {
             match rustix::io::pread(&self.file, &mut bytes[read..], start + read as u64) {
                 Err(rustix::io::Errno::INTR) => {}
-                // What ends within a page is the end: to go on from there is not aligned.
+                // A read that ends within a page is at the end of the file; the next one would not be aligned.
                 Ok(more) => {
                     read += more;
                     if more == 0 || !read.is_multiple_of(PAGE) {

@@ -4,11 +4,11 @@
 //! Bytes at offsets; knows no format but partition tables ([`partition`]).
 //!
 //! # Concurrency
-//! Reads come from many threads at once.
+//! Many threads may read at once.
 //!
 //! # Why
-//! Read, never mapped: an image that is cut while it is used is an error and no SIGBUS, and bytes do not change
-//! after they were checked.
+//! Devices are read, never mapped. An image that is truncated during use returns an error instead of SIGBUS, and bytes do
+//! not change after they were checked.
 
 pub mod direct;
 pub mod partition;
@@ -55,8 +55,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens `path` for reading and takes a shared lock (`flock`), so that a program which writes to
-    /// the image under an exclusive one is kept out, and keeps us out.
+    /// Opens `path` for reading and takes a shared lock (`flock`). It excludes programs that write to the image under an
+    /// exclusive lock.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it is locked exclusively.
@@ -76,11 +76,11 @@ impl FileDevice {
     }
 }
 
-/// Takes the shared lock that keeps out who writes under an exclusive one.
+/// Takes the shared lock that excludes writers with an exclusive one.
 fn lock_to_read(file: &File) -> io::Result<()> {
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-        // Some file systems have no locks; there nobody else can hold one.
+        // Some file systems have no locks, so no program can hold one.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
@@ -102,7 +102,7 @@ impl Device for FileDevice {
                 read => break read?,
             }
         };
-        // Less comes of it at the end, and rarely elsewhere: then what is missing is read part by part.
+        // A short read happens at the end, and rarely elsewhere. Read the rest part by part.
         let mut at = 0;
         for part in into.iter_mut().filter(|_| read < length) {
             let (start, end) = (at, at + part.len());
@@ -147,7 +147,7 @@ impl Device for MemoryDevice {
     }
 }
 
-/// A part of another device: a partition, or what lies behind an offset.
+/// A part of another device: a partition, or all bytes from an offset on.
 #[derive(Debug, Clone)]
 pub struct Window {
     device: Arc<dyn Device>,

@@ -1,4 +1,4 @@
-//! Devices for tests: one that tells what is read of it, fails by plan and is slow.
+//! A device for tests: it records its reads, and fails or delays them as planned.
 
 use super::Device;
 use std::io::{self, IoSliceMut};
@@ -13,11 +13,11 @@ pub struct Plan {
     pub fails_from: Option<u64>,
     /// Every read that touches these bytes fails with EIO.
     pub bad_bytes: Option<std::ops::Range<u64>>,
-    /// Every read that touches these bytes panics, as a fault in what reads an image would.
+    /// Every read that touches these bytes panics, as a bug in the reader of an image would.
     pub panics: Option<std::ops::Range<u64>>,
-    /// What each read takes at least.
+    /// The least duration of a read.
     pub delay: Duration,
-    /// Is told the offset and the length of each read.
+    /// Receives the offset and the length of each read.
     pub recorder: Option<Sender<(u64, usize)>>,
 }
 
@@ -48,7 +48,7 @@ impl<D> Probe<D> {
         // ORDERING: Relaxed; a count, nothing is reached through it.
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         if let Some(recorder) = &self.plan.recorder {
-            // A test that no longer listens wants no more news.
+            // A test may stop listening.
             let _ = recorder.send((offset, length));
         }
         if !self.plan.delay.is_zero() {

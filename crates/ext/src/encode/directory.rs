@@ -1,8 +1,8 @@
 //! Blocks of entries of directories.
 //!
 //! # Boundary
-//! One block; which one a name belongs into is the index's ([`super::index`]) or whoever searches. A block may end with a
-//! checksum that looks like an entry: [`Entries::of`] is told so by the length that is left for entries.
+//! One block. The index ([`super::index`]) or a search chooses the block of a name. A block may end with a checksum that
+//! looks like an entry; [`Entries::of`] excludes it.
 
 use super::{put_half, put_word};
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The inode that it names.
     pub inode: u32,
-    /// What that is, as the block says.
+    /// The inode's kind, as the block says.
     pub kind: u8,
 }
 
@@ -83,8 +83,8 @@ impl Span {
     }
 }
 
-/// The entries of a block, those that are free too. Every name is looked for in here: a head is read at once, and what
-/// follows from it is checked once.
+/// The entries of a block, free ones included. Every search of a block runs through this: it reads a head at once, and
+/// checks it once.
 #[inline(always)]
 fn spans(bytes: &[u8], end: usize) -> impl Iterator<Item = Result<Span>> + '_ {
     let mut at = 0;
@@ -141,7 +141,7 @@ pub fn entries(bytes: &[u8], end: usize) -> Result<Vec<Entry<'_>>> {
     Ok(found)
 }
 
-/// The inode that `name` means in a block whose entries end at `end`; what stands behind it is not looked at.
+/// The inode that `name` means in a block whose entries end at `end`. Does not check later entries.
 ///
 /// # Errors
 /// Where a length cannot be.
@@ -215,7 +215,7 @@ impl<'a> Entries<'a> {
         let Some((before, at, length)) = self.find(name)? else { return Ok(None) };
         let inode = word(self.bytes, at);
         match before {
-            // Its room goes to the entry before it.
+            // The entry before it takes its room.
             Some((before, before_length)) => {
                 put_half(self.bytes, before + 4, stored_length(before_length + length));
                 self.bytes[at..at + length].fill(0);
@@ -288,7 +288,7 @@ mod tests {
         listed.into_iter().map(|entry| entry.name.to_vec()).collect()
     }
 
-    /// Against a list: names that fit, names that go, in an order that a seed repeats.
+    /// Against a list: inserts and removals of names, in an order that a seed repeats.
     #[test]
     fn a_block_holds_what_was_put_in() {
         let mut seed = 1_u64;

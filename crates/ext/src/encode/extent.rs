@@ -7,7 +7,7 @@ use crate::format::inode::Inode;
 const MAGIC: u16 = 0xF30A;
 const HEAD: usize = 12;
 const ENTRY: usize = 12;
-/// What an extent's length is above if it was never written.
+/// The stored length of an extent that was never written is above this.
 const UNWRITTEN: u16 = 32768;
 /// The longest extent, written and never written.
 const LENGTH_MAX: [u32; 2] = [32768, 32767];
@@ -36,7 +36,7 @@ impl Extent {
         u64::from(self.logical) + u64::from(self.length)
     }
 
-    /// Both as one, if `next` goes on where it ends, in the file and on the volume.
+    /// Both as one, if `next` begins where this extent ends, in the file and on the volume.
     pub fn joined(&self, next: &Extent) -> Option<Extent> {
         let follows = self.end() == u64::from(next.logical)
             && self.start + u64::from(self.length) == next.start
@@ -56,7 +56,7 @@ pub struct Child {
     pub block: u64,
 }
 
-/// What is in a node.
+/// The entries of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entries {
     /// A leaf.

@@ -97,7 +97,7 @@ impl Node {
         Ok(Step { levels, block, behind: (low < count).then(|| key(low)) })
     }
 
-    /// Writes the entries over those in `bytes`; a root keeps what is before them, any other node is made new.
+    /// Writes the entries over those in `bytes`. A root keeps the bytes before them; any other node is made new.
     ///
     /// # Panics
     /// With more entries than room.

@@ -1,9 +1,9 @@
 //! Inodes: new ones, changes of fields, and the bytes in the table.
 //!
 //! # Why
-//! An [`Inode`] is a value: read from its table, changed, written back by whoever has it locked. The time of deletion is the
-//! exception: in the list of orphans it names the next one, and belongs to whoever changes that list, so
-//! [`Inode::encode`] leaves it as it is in the table.
+//! An [`Inode`] is a value: the thread that holds its lock reads it from the table, changes it and writes it back. The time
+//! of deletion is the exception: in the list of orphans it names the next inode, and the lock of that list protects it.
+//! So [`Inode::encode`] keeps the time that is in the table.
 
 use super::{halves, put_half, put_word};
 use crate::error::{Error, Result};
@@ -95,7 +95,7 @@ impl Inode {
         if bytes.len() > 128 {
             bytes[128..].copy_from_slice(&self.tail);
             let end = raw.len().min(128 + usize::from(self.raw.extra_size.get()));
-            // What an inode without extra fields has there is an attribute's.
+            // In an inode without extra fields, these bytes belong to an attribute.
             bytes[128..end.max(130)].copy_from_slice(&raw[128..end.max(130)]);
         }
         seal(bytes, self.number, self.generation(), superblock);
@@ -109,7 +109,7 @@ impl Inode {
         seal(bytes, number, u32::from_le_bytes(generation), superblock);
     }
 
-    /// Gives the bytes of inode `number` in the table back what they were `before`; keeps only the time of deletion that is there.
+    /// Restores the bytes of inode `number` in the table to `before`; keeps only the time of deletion that is there.
     ///
     /// # Panics
     /// If the two have different lengths.
@@ -151,7 +151,7 @@ impl Inode {
         self.raw.size_hi = high.into();
     }
 
-    /// Sets what it takes, in units of 512 bytes.
+    /// Sets the space that it takes, in units of 512 bytes.
     ///
     /// # Errors
     /// More than the volume's format can say.

@@ -1,7 +1,7 @@
 //! Blocks of a journal: its superblock, descriptors, revocations, commits.
 //!
 //! # Boundary
-//! One block each. The order in which they reach the disk, and what of it survives, is `uvfs-ext-write`'s.
+//! One block each. `uvfs-ext-write` decides in which order they reach the disk, and which of them survive a crash.
 
 use crate::error::{Error, Result};
 use crate::format::checksum::crc32c;
@@ -19,12 +19,12 @@ const REVOKE_HEAD: usize = 16;
 const UUID: usize = 16;
 const INCOMPAT_REVOKE: u32 = 1;
 
-/// The superblock of a journal that is written, and what follows from it for each block.
+/// The superblock of a journal that is written, and the layout of blocks that follows from it.
 #[derive(Debug, Clone)]
 pub struct JournalHead {
     raw: Box<JournalSuper>,
     block_size: usize,
-    /// What the block has behind the superblock.
+    /// The bytes of the block behind the superblock.
     rest: Vec<u8>,
 }
 
@@ -81,8 +81,8 @@ impl JournalHead {
         self.raw.sequence.get()
     }
 
-    /// The features that a log needs which we write: wide numbers on wide volumes, checksums of the third kind where the volume
-    /// has checksums.
+    /// Sets the features of the logs that this crate writes: wide numbers on wide volumes, checksums of the third kind
+    /// where the volume has checksums.
     pub fn set_features(&mut self, superblock: &Superblock) {
         let mut incompat = self.raw.incompat.get() | INCOMPAT_REVOKE;
         incompat &= !(INCOMPAT_SUMS_V2 | INCOMPAT_SUMS_V3 | INCOMPAT_WIDE);
@@ -90,7 +90,7 @@ impl JournalHead {
             incompat |= INCOMPAT_WIDE;
         }
         self.raw.checksum_type = 0;
-        // A checksum of the first kind, of 2008, is nothing that we write.
+        // This crate does not write checksums of the first kind, of 2008.
         self.raw.compat = (self.raw.compat.get() & !1).into();
         if superblock.features.metadata_checksum() {
             incompat |= INCOMPAT_SUMS_V3;
@@ -166,7 +166,8 @@ impl JournalHead {
         }
     }
 
-    /// What the log holds for a block: itself, unless it begins as blocks of journals do. Then a copy without that.
+    /// The copy that the log holds of a block which begins with the journal's magic number: with zeros instead of it.
+    /// `None` for any other block, which the log holds unchanged.
     pub fn escaped(bytes: &[u8]) -> Option<Vec<u8>> {
         bytes.starts_with(&MAGIC.to_be_bytes()).then(|| {
             let mut copy = bytes.to_vec();

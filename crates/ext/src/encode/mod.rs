@@ -1,12 +1,12 @@
 //! The format written: values to bytes, one file for each structure that `crate::format` reads.
 //!
 //! # Boundary
-//! Pure functions on the bytes of one structure, its checksum included. Where a structure lies, in which order it
-//! reaches a disk, and who may change it now is somebody else's (`uvfs-ext-write`).
+//! Pure functions on the bytes of one structure, its checksum included. `uvfs-ext-write` decides where a structure lies,
+//! in which order it reaches a disk, and which thread may change it.
 //!
 //! # Why
-//! Beside the decoders, so that each pair is tested against the other, and both against e2fsprogs. A structure is changed in
-//! place and keeps the bytes that we give no meaning to: what newer systems keep there is not ours to clear.
+//! The encoders stand beside the decoders, so that each pair is tested against the other, and both against e2fsprogs.
+//! A structure is changed in place and keeps the bytes that we give no meaning to: newer systems may use them.
 
 pub mod directory;
 pub mod extent;

@@ -27,7 +27,7 @@ impl Superblock {
         if self.block_size == 1024 { (1, 0) } else { (0, 1024) }
     }
 
-    /// Says how many blocks nobody uses.
+    /// Sets the number of free blocks.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let (low, high) = halves(blocks);
         self.raw.free_blocks_lo = low.into();
@@ -36,12 +36,12 @@ impl Superblock {
         }
     }
 
-    /// Says how many inodes nobody uses.
+    /// Sets the number of free inodes.
     pub fn set_free_inodes(&mut self, inodes: u32) {
         self.raw.free_inodes = inodes.into();
     }
 
-    /// Says whether the journal has to be replayed before anything is believed.
+    /// Says whether a reader must replay the journal first.
     pub fn set_needs_recovery(&mut self, needed: bool) {
         let incompat = self.features.incompat & !NEEDS_RECOVERY;
         self.features.incompat = if needed { incompat | NEEDS_RECOVERY } else { incompat };

@@ -22,7 +22,7 @@ const PREFIXES: [(u8, &[u8]); 6] = [
 /// An attribute as the disk has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// What its name begins with, as a number.
+    /// The number of its name's prefix.
     pub index: u8,
     /// The rest of its name.
     pub name: Vec<u8>,

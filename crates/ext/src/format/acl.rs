@@ -6,7 +6,7 @@ const DISK_VERSION: u32 = 1;
 const XATTR_VERSION: u32 = 2;
 const USER: u16 = 2;
 const GROUP: u16 = 8;
-/// Who an entry is about where it is about nobody by number.
+/// The id of an entry that has none.
 const NOBODY: u32 = u32::MAX;
 
 /// The value of `system.posix_acl_*` for a list as it is on the disk.

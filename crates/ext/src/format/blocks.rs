@@ -1,7 +1,7 @@
 //! Blocks of an image: where metadata is read, and the one place in which a cache can stand.
 //!
 //! # Boundary
-//! [`Source`] knows the device, the size of a block and what the journal has newer. It knows no structure.
+//! [`Source`] knows the device, the size of a block and the newer blocks of the journal. It knows no structure.
 //!
 //! # Concurrency
 //! Shared by reference; reads do not wait for each other. A [`Block`] holds the bytes or a pin of a cache's: it is
@@ -20,7 +20,7 @@ pub struct Block<'a>(Bytes<'a>);
 
 enum Bytes<'a> {
     Own(Box<[u8]>),
-    /// What is dereferenced pins them.
+    /// The value pins the bytes that it dereferences to.
     Pinned(Box<dyn Deref<Target = [u8]> + 'a>),
 }
 
@@ -30,7 +30,7 @@ impl<'a> Block<'a> {
         Self(Bytes::Own(bytes.into()))
     }
 
-    /// The block that `pin` gives, which are the same bytes as long as it lives.
+    /// The block that `pin` dereferences to; the bytes must not change during its life.
     pub fn pinned(pin: impl Deref<Target = [u8]> + 'a) -> Self {
         Self(Bytes::Pinned(Box::new(pin)))
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Block<'_> {
     }
 }
 
-/// Reads blocks of metadata. Every one of them comes through this, and their contents never change.
+/// Reads blocks of metadata. An image reads all of them through this, and their contents never change.
 pub trait Blocks: Send + Sync + fmt::Debug {
     /// The contents of block `number`, which is one of the volume.
     ///
@@ -61,8 +61,8 @@ pub trait Blocks: Send + Sync + fmt::Debug {
     /// Those of the device.
     fn block(&self, number: u64) -> Result<Block<'_>>;
 
-    /// The same, if `check` finds it in order. Who keeps blocks may ask that once for the contents that it read, and not
-    /// again for what was made of them in good order; `check` reads no blocks.
+    /// The same, if `check` accepts it. A cache may check the contents of a block once, when it reads them. `check` reads
+    /// no blocks.
     ///
     /// # Errors
     /// Those of the device; those of `check`.
@@ -72,8 +72,8 @@ pub trait Blocks: Send + Sync + fmt::Debug {
         Ok(block)
     }
 
-    /// The blocks `wanted` of the volume will be asked for soon: a cache may read them together. Nothing is told of what
-    /// fails, and nothing is waited for but the device.
+    /// The blocks `wanted` of the volume will be asked for soon: a cache may read them together. Failures are not
+    /// reported. The call waits for nothing but the device.
     fn read_ahead(&self, wanted: Range<u64>) {
         let _ = wanted;
     }

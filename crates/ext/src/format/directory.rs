@@ -25,9 +25,9 @@ pub struct DirectoryEntry<'a> {
     pub name: Cow<'a, [u8]>,
     /// The inode that it names.
     pub inode: u32,
-    /// What that is, where the image has it here.
+    /// The inode's kind, where the entry has it.
     pub kind: Option<Kind>,
-    /// Where to go on behind it.
+    /// The position of the next entry.
     pub next: u64,
 }
 
@@ -43,7 +43,7 @@ const TAIL: usize = 12;
 const INLINE_HEAD: usize = 4;
 
 impl Image {
-    /// Tells the entries of `directory` from position `from` on (0, or where an entry said), `.` and `..` too,
+    /// Calls `tell` with each entry of `directory` from position `from` on (0, or an entry's `next`), `.` and `..` too,
     /// until `tell` breaks.
     ///
     /// # Errors
@@ -159,8 +159,8 @@ impl Image {
         })
     }
 
-    /// The inode that the entry of `name`, which is no `.` and no `..`, has in `bytes`. What stands behind it is not looked at,
-    /// nor are other names.
+    /// The inode that the entry of `name`, which is no `.` and no `..`, has in `bytes`. Checks neither later entries nor
+    /// other names.
     pub(crate) fn find_entry(&self, bytes: &[u8], name: &[u8]) -> Result<Option<u32>> {
         match crate::encode::directory::find(bytes, bytes.len(), name)? {
             Some(inode) if !self.may_be_named(inode) => Err(bad("names an inode that cannot be")),
@@ -168,7 +168,7 @@ impl Image {
         }
     }
 
-    /// Tells the entries in `bytes`, whose first one has position `base`.
+    /// Calls `tell` with each entry in `bytes`, whose first one has position `base`.
     pub(crate) fn entries(
         &self,
         directory: &Inode,

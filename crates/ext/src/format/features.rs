@@ -1,8 +1,8 @@
-//! The feature flags: what each is called, and what it means for a reader.
+//! The feature flags: their names, and their meaning for a reader.
 //!
 //! # Why
-//! One table decides, and `uvfs image info` prints it. A bit that is not in it is refused if it is incompatible,
-//! and told otherwise: to read on in spite of it would be to guess.
+//! One table decides, and `uvfs image info` prints it. An image with an incompatible bit that is not in the table is
+//! refused: a reader would have to guess. Other unknown bits are reported.
 
 /// The three words of flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub enum Class {
     ReadOnlyCompatible,
 }
 
-/// What a reader gives for an image with a flag.
+/// How much of an image with a flag can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// Everything.
     Full,
-    /// Less, as told.
+    /// All but the named part.
     Reduced(&'static str),
     /// Nothing: the image is refused.
     Refused,
@@ -35,7 +35,7 @@ pub struct Feature {
     pub bit: u32,
     /// As e2fsprogs calls it.
     pub name: &'static str,
-    /// What it does to reading.
+    /// Its effect on reading.
     pub service: Service,
 }
 
@@ -131,7 +131,7 @@ tests! {
     fast_commit: compat, 0x400;
     /// Orphans are listed in a file.
     orphan_file: compat, 0x1000;
-    /// Directory entries tell the kind of their object.
+    /// Directory entries hold the kind of their object.
     filetype: incompat, 0x2;
     /// The journal must be replayed.
     needs_recovery: incompat, 0x4;
@@ -139,7 +139,7 @@ tests! {
     meta_bg: incompat, 0x10;
     /// Block numbers have more than 32 bits.
     wide: incompat, 0x80;
-    /// A block tells who has it mounted.
+    /// A block names the machine that has it mounted.
     guards_mounts: incompat, 0x100;
     /// Groups keep their metadata together.
     flex_bg: incompat, 0x200;
@@ -199,7 +199,7 @@ impl Features {
         known.map(|feature| feature.name.into()).chain(unknown.map(|(_, name)| name)).collect()
     }
 
-    /// What the flags take from the service: (name, what).
+    /// The flags that reduce the service: (name, reduction).
     pub fn reductions(&self) -> Vec<(String, &'static str)> {
         let known = self.known().filter_map(|feature| match feature.service {
             Reduced(what) => Some((feature.name.to_owned(), what)),

@@ -5,10 +5,10 @@
 //! whose extent lies there would read (and its owner serve) the file system's own structures.
 //!
 //! # Concurrency
-//! Filled by whoever comes first; two who come at once compute the same, and one result stays.
+//! The first reader fills an entry. Two readers at once compute the same value, and one of them is kept.
 //!
 //! # Why
-//! The number of groups is an attacker's: a table of two levels costs nothing for those that nobody asks for. The zone is
+//! An attacker may choose the number of groups: in a table of two levels, groups without a reader cost nothing. The zone is
 //! kept by *cluster*, the groups of one flexible group, whose metadata lie together. Weakness: metadata that a descriptor
 //! claims outside its own cluster is not in the zone of the place where it lies.
 
@@ -26,7 +26,7 @@ const PART: usize = 1024;
 const CLUSTER_MIN: u32 = 16;
 const CLUSTER_MAX: u32 = 256;
 
-/// What a descriptor says.
+/// A parsed descriptor.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// Block of its block bitmap.
@@ -35,9 +35,9 @@ pub struct Group {
     pub inode_bitmap: u64,
     /// First block of its inode table.
     pub inode_table: u64,
-    /// Blocks that nobody uses.
+    /// Free blocks.
     pub free_blocks: u32,
-    /// Inodes that nobody uses.
+    /// Free inodes.
     pub free_inodes: u32,
     /// Directories among its inodes.
     pub directories: u32,
@@ -131,7 +131,7 @@ impl Groups {
                 start
                     ..start + superblock.head_blocks(group).min(superblock.blocks_of(group).into()),
             );
-            // What a faulty descriptor says is not believed; whoever needs its group is told.
+            // A faulty descriptor adds nothing; a caller that needs its group gets the error.
             if let Ok(group) = self.get(group, superblock, blocks) {
                 zone.push(group.block_bitmap..group.block_bitmap + 1);
                 zone.push(group.inode_bitmap..group.inode_bitmap + 1);

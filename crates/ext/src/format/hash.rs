@@ -1,15 +1,15 @@
 //! Hashes of names by which directories are indexed: legacy, half-MD4 and TEA, signed and unsigned.
 //!
 //! # Why
-//! Ours, because the format's variants (a truncated MD4, padding by the length, `char` with a sign) are nobody
-//! else's. Checked against `debugfs dx_hash`.
+//! No library has the format's variants: a truncated MD4, padding by the length, `char` with a sign. Checked against
+//! `debugfs dx_hash`.
 
 /// Which hash a directory uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashVersion {
     /// The first, of 2001.
     Legacy,
-    /// Half of MD4: what directories have today.
+    /// Half of MD4, the hash of today's directories.
     HalfMd4,
     /// The Tiny Encryption Algorithm.
     Tea,
@@ -116,7 +116,7 @@ fn tea(state: &mut [u32; 4], words: &[u32; 4]) {
 
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     type Mix = fn(u32, u32, u32) -> u32;
-    // Each round: what mixes, its constant, the order of the words, the rotations.
+    // Each round: the mixing function, its constant, the order of the words, the rotations.
     const ROUNDS: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
         (|x, y, z| z ^ (x & (y ^ z)), 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
         (
@@ -144,7 +144,7 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
 mod tests {
     use super::*;
 
-    /// What `debugfs dx_hash` says.
+    /// Results of `debugfs dx_hash`.
     #[test]
     fn hashes_are_those_of_the_format() {
         const LONG: &[u8] = b"a much longer name than thirty-two bytes, to be sure of it";

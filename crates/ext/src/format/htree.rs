@@ -4,8 +4,8 @@
 //! From the hash of a name to the blocks that may hold it. Entries are read by [`super::directory`].
 //!
 //! # Why
-//! A directory of 10,000 names is found in by three blocks instead of two hundred. Names of one hash may run on into the next
-//! block; the lowest bit of that block's hash says so. Every step goes forward in the index, so a search ends.
+//! A lookup in a directory of 10,000 names reads three blocks instead of two hundred. Names of one hash may continue in the
+//! next block; the lowest bit of that block's hash says so. Every step moves forward in the index, so a search ends.
 
 use super::directory::{index_offset, limit_and_count};
 use super::hash::{HashVersion, hash};
@@ -34,7 +34,7 @@ impl Frame {
 }
 
 impl Image {
-    /// What `name` means in an indexed directory; the outer `None` where this index cannot be searched.
+    /// The inode that `name` means in an indexed directory; the outer `None` where this index cannot be searched.
     pub(crate) fn lookup_indexed(
         &self,
         directory: &Inode,
@@ -55,7 +55,7 @@ impl Image {
         }
         let seed = self.superblock().raw.hash_seed.map(|word| word.get());
         let hash = hash(version, unsigned, seed, name);
-        // Nearly always the one leaf is enough: nothing is kept of the way to it.
+        // One leaf is nearly always enough, so the path to it is not recorded.
         let (leaf, runs_on) = self.first_leaf(directory, &root, (place, head.levels), hash)?;
         let found = self.find_in_leaf(directory, leaf, name)?;
         if found.is_some() || !runs_on {

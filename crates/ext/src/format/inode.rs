@@ -1,4 +1,4 @@
-//! Inodes: attributes, checksums, and what the sixty bytes in them are.
+//! Inodes: attributes, checksums, and the meaning of their sixty bytes.
 //!
 //! # Boundary
 //! One inode's own bytes. Where its data lies is in [`super::map`], its attributes in [`super::xattr`].
@@ -10,7 +10,7 @@ use super::superblock::Superblock;
 use crate::error::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -85,9 +85,9 @@ pub struct Inode {
     /// Its number.
     pub number: u32,
     pub(crate) raw: Box<RawInode>,
-    /// What of it lies behind the first 128 bytes.
+    /// The bytes behind the first 128.
     pub(crate) tail: Box<[u8]>,
-    /// What its checksums begin with.
+    /// The seed of its checksums.
     seed: u32,
     pub(crate) wide: bool,
     wide_size: bool,
@@ -147,7 +147,7 @@ impl Inode {
         let fault = |what: &str| Err(Error::corrupt(what).in_inode(self.number));
         let size = self.size();
         let block = u64::from(superblock.block_size);
-        // Directories and links have no holes: what they claim must be there.
+        // Directories and links have no holes: the volume must have room for their size.
         let solid = matches!(self.kind(), Some(Kind::Directory | Kind::Symlink));
         if solid && size > superblock.blocks.saturating_mul(block) {
             return fault("its size is beyond the volume");
@@ -165,7 +165,7 @@ impl Inode {
         Ok(())
     }
 
-    /// What it is; `None` for an inode that is none.
+    /// Its kind; `None` for a mode without a known kind.
     pub fn kind(&self) -> Option<Kind> {
         Kind::of_mode(self.raw.mode.get())
     }
@@ -200,7 +200,7 @@ impl Inode {
         u64::from(high) << 32 | u64::from(self.raw.size_lo.get())
     }
 
-    /// What it takes, in units of 512 bytes.
+    /// The space that it takes, in units of 512 bytes.
     pub fn sectors(&self) -> u64 {
         let low = u64::from(self.raw.sectors_lo.get());
         if !self.huge {
@@ -216,7 +216,7 @@ impl Inode {
         self.raw.flags.get()
     }
 
-    /// Tells it from earlier ones of its number.
+    /// Distinguishes it from earlier inodes of its number.
     pub fn generation(&self) -> u32 {
         self.raw.generation.get()
     }
@@ -263,7 +263,7 @@ impl Inode {
         u64::from(high) << 32 | u64::from(self.raw.xattr_block_lo.get())
     }
 
-    /// The inode's own attributes: what lies behind its fields.
+    /// The inode's own attributes: the bytes behind its fields.
     pub(crate) fn xattr_space(&self) -> &[u8] {
         self.tail.get(usize::from(self.raw.extra_size.get())..).unwrap_or(&[])
     }
@@ -273,12 +273,12 @@ impl Inode {
         &self.raw.block
     }
 
-    /// What the checksums of its blocks begin with.
+    /// The seed of the checksums of its blocks.
     pub(crate) fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// What an attribute's inode keeps where others have times: the hash of the value.
+    /// The hash of an attribute's value, in its inode, in the place of a time.
     pub(crate) fn value_hash(&self) -> u32 {
         self.raw.access_time.get()
     }
@@ -317,7 +317,7 @@ impl Inode {
         self.flags() & CASEFOLD != 0
     }
 
-    /// Whether its data is hashed, and what follows it is the tree of hashes.
+    /// Whether its data is hashed, and a tree of hashes follows it.
     pub fn has_verity(&self) -> bool {
         self.flags() & VERITY != 0
     }
@@ -343,7 +343,7 @@ fn time(seconds: u32, extra: u32) -> Timestamp {
 
 /// The checksum that the inode of these bytes should have.
 pub(crate) fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
-    // At once where it is of the usual size: each beginning and end costs as much as some words.
+    // An inode of the usual size is summed in one call: each call costs as much as some words.
     if let Some(copy) = [0; 256].get_mut(..bytes.len()) {
         copy.copy_from_slice(bytes);
         copy[0x7C..0x7E].fill(0);

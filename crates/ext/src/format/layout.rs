@@ -1,7 +1,7 @@
 //! The bytes on the disk as types: one struct for each structure, its sizes checked when it is compiled.
 //!
 //! # Boundary
-//! Fields and nothing else; what they mean and whether they can be believed is decided where they are used.
+//! Fields and nothing else; their users interpret and check them.
 
 use zerocopy::byteorder::{big_endian as be, little_endian as le};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -204,7 +204,7 @@ pub(crate) struct EntryHead {
     pub(crate) kind: u8,
 }
 
-/// What stands behind the two first entries of the root of a directory's index.
+/// The head behind the two first entries of the root of a directory's index.
 #[derive(Debug, Clone, Copy, FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct IndexRoot {

@@ -5,11 +5,11 @@
 //! state, and the same answer for the same bytes.
 //!
 //! # Why
-//! Every step is bounded by the bytes that it reads: a node's depth is one less than its parent's, its first key is the
-//! one that its parent names, keys increase, so that no node is met twice by two keys. Each run is looked up in the system
-//! zone before it is believed. A table of blocks is in one place of a file: one that named itself was as many as it has pointers, to the third
-//! power. Tables may name one block of data many times; no answer has more blocks than the volume.
-//! Weakness: that bound is the volume's, so a small file's map may cost as much as a large one's.
+//! Every step is bounded by the bytes that it reads. A node's depth is one less than its parent's, its first key is the key
+//! in its parent, and keys increase, so no node is read under two keys. Each run is checked against the system zone. A
+//! table of blocks may be in one place of a file only: a table that names itself would be read n³ times, for n pointers.
+//! Tables may name one block of data many times; no answer has more blocks than the volume. Weakness: because of that
+//! bound, the map of a small file may cost as much as that of a large one.
 
 use super::blocks::Block;
 use super::checksum::crc32c;
@@ -45,7 +45,7 @@ pub struct Run {
 
 const MAGIC: u16 = 0xF30A;
 const DEPTH_MAX: u16 = 5;
-/// What an extent's length is above if it was never written.
+/// The stored length of an extent that was never written is above this.
 const UNWRITTEN: u16 = 32768;
 /// One more than the last block that a file can have.
 pub(crate) const END: u64 = 1 << 32;
@@ -160,16 +160,16 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Collects runs in order and fills what is between them with holes.
+/// Collects runs in order and fills the gaps between them with holes.
 struct Runs {
     wanted: Range<u64>,
     at: u64,
-    /// Blocks that may still be met: no file has more than the volume.
+    /// Blocks that may still follow: no file has more than the volume.
     budget: u64,
     runs: Vec<Run>,
 }
 
-/// What was met of one file by those who pass over it window by window.
+/// State of a caller that passes over a file window by window.
 #[derive(Debug, Default)]
 pub struct Passed {
     /// Where in the file each of its tables of blocks begins.
@@ -235,8 +235,8 @@ impl Runs {
     }
 }
 
-/// Ranges that pass over `blocks` of a file one after the other: small ones first, because what is sought is mostly near,
-/// then larger ones, so that a file that claims all blocks it can is passed in some thousands of steps.
+/// Ranges that cover `blocks` of a file in order. The first are small, because the wanted block is mostly near. Later
+/// ones are larger, so that the longest possible file takes some thousands of steps.
 pub fn windows(blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     const FIRST: u64 = 1 << 10;
     const MOST: u64 = 1 << 20;
@@ -274,7 +274,7 @@ impl Image {
         Ok(runs.runs)
     }
 
-    /// As [`Image::map`] over the whole file; tells `node` each block that the map itself takes.
+    /// As [`Image::map`] over the whole file; calls `node` with each block that the map itself takes.
     pub(crate) fn map_whole(&self, inode: &Inode, node: &mut dyn FnMut(u64)) -> Result<Vec<Run>> {
         let mut runs = Runs::new(0..u64::MAX >> 1, self);
         self.map_into(inode, &mut runs, &mut Passed::default(), node)
@@ -371,7 +371,7 @@ impl Image {
     /// has the blocks `keys` of the file.
     ///
     /// # Errors
-    /// What [`Image::map`] refuses: another depth, keys out of order or out of their range, an empty node, a place outside the
+    /// Those of [`Image::map`]: another depth, keys out of order or out of their range, an empty node, a place outside the
     /// volume or in its own structures, a wrong checksum.
     pub fn extent_entries(
         &self,
@@ -406,7 +406,7 @@ impl Image {
         }
     }
 
-    /// A node of extents that `parent` leads to, whose place may be and whose checksum is right.
+    /// A node of extents that `parent` leads to, once its place and checksum were checked.
     fn extent_node(&self, inode: &Inode, parent: &Node<'_>, place: u64) -> Result<Block<'_>> {
         self.usable(place..place + 1).map_err(|what| parent.fault(&what))?;
         if !self.superblock().features.metadata_checksum() {
@@ -454,7 +454,7 @@ impl Image {
         Ok(())
     }
 
-    /// What `pointer` of `node` leads to: a block of data, or `levels` tables above it.
+    /// Follows `pointer` of `node`: to a block of data, or to `levels` tables above it.
     fn pointer(
         &self,
         node: &Node<'_>,
@@ -544,7 +544,7 @@ mod tests {
         assert!(read(&over, 0, 0..END, None).is_err());
     }
 
-    /// A file said that it has 2^63 bytes, and looking for its data took 2^37 steps, in a thread that others wait for.
+    /// A file claimed 2^63 bytes. The search for its data took 2^37 steps, in a thread that other threads wait for.
     #[test]
     fn the_longest_file_is_passed_in_some_thousands_of_steps() {
         let mut at = 7;

@@ -1,4 +1,4 @@
-//! The superblock: what it says, and whether that can be.
+//! The superblock: its fields, parsed and checked.
 //!
 //! # Boundary
 //! Checks every number that anything else computes with. After it, sizes are powers of two within their limits,
@@ -49,7 +49,7 @@ pub struct Superblock {
     pub descriptor_size: u16,
     /// Groups whose metadata lie together.
     pub groups_per_flex: u32,
-    /// What checksums of metadata begin with.
+    /// The seed of checksums of metadata.
     pub checksum_seed: u32,
 }
 
@@ -177,7 +177,7 @@ impl Superblock {
         [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex).join("-")
     }
 
-    /// Blocks that nobody uses, as the superblock says.
+    /// Free blocks, by the superblock's count.
     pub fn free_blocks(&self) -> u64 {
         let high = if self.features.wide() { self.raw.free_blocks_hi.get() } else { 0 };
         u64::from(high) << 32 | u64::from(self.raw.free_blocks_lo.get())
@@ -189,12 +189,12 @@ impl Superblock {
         u64::from(high) << 32 | u64::from(self.raw.reserved_blocks_lo.get())
     }
 
-    /// Blocks that the file system's own structures take, where that is noted.
+    /// Blocks that the file system's own structures take; 0 if the superblock does not say.
     pub fn overhead_blocks(&self) -> u64 {
         u64::from(self.raw.overhead_blocks.get()) * u64::from(self.cluster_blocks)
     }
 
-    /// Inodes that nobody uses, as the superblock says.
+    /// Free inodes, by the superblock's count.
     pub fn free_inodes(&self) -> u32 {
         self.raw.free_inodes.get()
     }
@@ -206,7 +206,7 @@ impl Superblock {
 
     /// `ext2`, `ext3` or `ext4`, as `blkid` tells them apart.
     pub fn kind(&self) -> &'static str {
-        // What a kernel's ext2 and ext3 know.
+        // The features that the kernel's ext2 and ext3 know.
         const INCOMPAT: u32 = 0x2 | 0x4 | 0x10;
         const RO_COMPAT: u32 = 0x1 | 0x2 | 0x4;
         let features = &self.features;

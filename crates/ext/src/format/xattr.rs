@@ -154,7 +154,7 @@ impl Image {
 }
 
 impl Found {
-    /// The name with its prefix; `None` for what is not shown.
+    /// The name with its prefix; `None` for an attribute that is not shown.
     fn full_name(&self) -> Option<Vec<u8>> {
         let prefix: &[u8] = match self.index {
             1 => b"user.",

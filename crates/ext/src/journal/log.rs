@@ -1,11 +1,11 @@
 //! The log of a journal: its superblock, and the blocks of its transactions in the order of the ring.
 //!
 //! # Boundary
-//! Finds what was committed. What of it counts is decided in [`super`].
+//! Finds committed transactions. [`super`] decides which of their blocks count.
 //!
 //! # Why
-//! The whole ring is passed once at most, whatever the blocks in it say. What was begun and not committed is no
-//! error but the usual end of a log.
+//! The whole ring is passed once at most, whatever the blocks in it say. A transaction that was begun and not committed is
+//! no error but the usual end of a log.
 
 use super::{Change, MAGIC, is_later};
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ pub(super) struct Log<'a> {
     incompat: u32,
 }
 
-/// What transactions that are complete bring.
+/// The changes of complete transactions.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
     pub(super) transactions: u32,
@@ -65,7 +65,7 @@ pub(super) struct Committed {
     pub(super) fast_commits: bool,
 }
 
-/// A transaction whose commit block was not met yet.
+/// A transaction whose commit block was not read yet.
 #[derive(Default)]
 struct Pending {
     changes: Vec<Change>,
@@ -113,7 +113,7 @@ impl<'a> Log<'a> {
         Ok(log)
     }
 
-    /// Whether the superblock can be believed.
+    /// Checks the superblock.
     fn check(&mut self, size: u64) -> Result<()> {
         let head = &self.head;
         let kind = head.kind.get();
@@ -238,7 +238,7 @@ impl<'a> Log<'a> {
                     self.commit_holds(&mut bytes, place, &mut pending);
                     let done = std::mem::take(&mut pending);
                     if let Some(damage) = done.damage {
-                        // What is older than the last commit was left from an earlier round.
+                        // A commit older than the last one was left from an earlier round.
                         if time < last_commit {
                             break;
                         }
@@ -324,7 +324,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// Notes it if the checksum at the end of a block is wrong.
+    /// Notes a wrong checksum at the end of a block.
     fn tail_holds(&self, bytes: &[u8], place: u64, pending: &mut Pending) {
         if !self.has_sums() {
             return;

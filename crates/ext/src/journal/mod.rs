@@ -4,10 +4,10 @@
 //! Reads the log, never writes. The map holds places, not contents: sixteen bytes for each block.
 //!
 //! # Why
-//! An image that was not unmounted is consistent only with its journal, and forensics, snapshots and disks of machines
-//! that run have no other kind. A transaction counts if its commit block is there and right, as for the kernel; a
-//! transaction that was committed and is damaged refuses the image, because to leave it out would be to guess. Weakness: fast
-//! commits are told and not replayed, checksums of the first kind (of 2008) are not verified.
+//! An image that was not unmounted is consistent only with its journal. Snapshots, seized disks and disks of running
+//! machines are all of this kind. A transaction counts if its commit block is there and right, as for the kernel. An image
+//! with a damaged committed transaction is refused: without it, the image may be inconsistent. Weakness: fast commits are
+//! reported and not replayed, checksums of the first kind (of 2008) are not verified.
 
 mod log;
 
@@ -22,7 +22,7 @@ use crate::image::{Image, Recovery};
 use log::Log;
 use std::collections::HashMap;
 
-/// What blocks of a journal begin with, and what a copy of such a block has zeros for.
+/// Blocks of a journal begin with it. A logged copy of a block that begins with it has zeros instead.
 pub(crate) const MAGIC: u32 = 0xC03B_3998;
 
 /// A block whose newest contents are in the journal.
@@ -35,7 +35,7 @@ pub(crate) struct Newer {
 }
 
 impl Newer {
-    /// Puts back what the journal could not hold, into bytes that were read from `within` the block on.
+    /// Restores the magic number that the journal could not hold, in bytes that were read from `within` the block on.
     pub(crate) fn restore(self, within: u64, bytes: &mut [u8]) {
         if !self.escaped || within >= 4 {
             return;

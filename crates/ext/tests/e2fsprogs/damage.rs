@@ -13,7 +13,7 @@ const SUPER: usize = 1024;
 /// Bytes of the superblock that are changed, each from its offset on.
 type Changes = &'static [(usize, &'static [u8])];
 
-/// An image without checksums, so that what is changed is seen and not only that it was.
+/// An image without checksums, so that a changed field is read instead of refused by its checksum.
 fn plain(workshop: &Workshop) -> Vec<u8> {
     let tree = workshop.path("small");
     fs::create_dir(&tree).unwrap();
@@ -82,7 +82,7 @@ fn every_field_of_the_superblock_that_cannot_be_has_its_error() {
         let error = with(changes).expect_err(told).to_string();
         assert!(error.contains(told), "{changes:?}: {error}, not {told}");
     }
-    // A bit that matters only to those who write is told and no reason to refuse.
+    // A bit that matters to writers only is reported; the image is not refused.
     let mut image = good.clone();
     image[SUPER + 0x67] |= 0x40;
     let reductions = open(image).unwrap().superblock().features.reductions();
@@ -249,8 +249,8 @@ fn a_device_that_fails_is_an_error_of_the_operation() {
     assert_eq!(heard.iter().next(), Some((1024, 1024)), "the superblock comes first");
 }
 
-/// Where the names of a leaf are all gone, one free entry is left that is as long as the block, as a node of an index
-/// begins. A name that is not there was EIO, on a healthy image.
+/// A leaf whose names were all removed is one free entry as long as the block, and a node of an index begins like that. The
+/// lookup of a missing name returned EIO, on a healthy image.
 #[test]
 fn a_leaf_without_names_is_no_node() {
     if !tools() {
@@ -289,7 +289,7 @@ fn a_leaf_without_names_is_no_node() {
     }
 }
 
-/// A file said that it has 2^63 bytes: a search for its data had no end.
+/// A file claimed 2^63 bytes: a search for its data had no end.
 #[test]
 fn a_file_is_no_longer_than_its_map_reaches() {
     if !tools() {
@@ -356,8 +356,8 @@ fn a_value_belongs_to_one_attribute() {
     assert!(file(shared).unwrap_err().to_string().contains("shares its value"));
 }
 
-/// A file that was open when its last name went is in use until it is closed. In the image of a machine that stopped
-/// before, a check called its blocks marked and without an owner.
+/// A file that was open when its last name was removed is in use until it is closed. In the image of a machine that
+/// stopped before that, a check called its blocks marked and without an owner.
 #[test]
 fn an_open_file_without_a_name_owns_its_blocks() {
     if !tools() {
@@ -376,8 +376,8 @@ fn an_open_file_without_a_name_owns_its_blocks() {
     assert!(told.iter().any(|fault| fault.contains("has no owner")), "deleted: {told:?}");
 }
 
-/// With a journal on another device no bitmap of blocks was compared; with a block that guards mounts beyond all numbers a
-/// check ended in a panic.
+/// With a journal on another device, a check compared no bitmap of blocks. With the number of the block that guards mounts
+/// outside the volume, it panicked.
 #[test]
 fn a_check_compares_bitmaps_whatever_the_journal_and_the_guard_are() {
     if !tools() {
@@ -398,8 +398,8 @@ fn a_check_compares_bitmaps_whatever_the_journal_and_the_guard_are() {
     assert!(told.iter().any(|fault| fault.contains("guards mounts")), "{told:?}");
 }
 
-/// The power went while files were cut short: a check called them broken for blocks behind their ends, and for the numbers that
-/// link the list of what is to be cut.
+/// The power failed while files were truncated: a check called them broken for blocks behind their ends, and for the
+/// numbers that link the list of orphans.
 #[test]
 fn a_file_that_is_being_cut_is_no_damage() {
     if !tools() {

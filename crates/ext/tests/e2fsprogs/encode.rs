@@ -1,5 +1,5 @@
-//! The encoders against what e2fsprogs wrote: what is encoded again is the same, to the byte; a journal that we wrote is
-//! replayed by e2fsck.
+//! The encoders against e2fsprogs: its structures, decoded and encoded, are the same to the byte, and e2fsck replays our
+//! journals.
 
 use crate::images::{Workshop, at, read, run, tools, whole};
 use std::fs;
@@ -16,7 +16,7 @@ struct Both {
     bytes: Vec<u8>,
 }
 
-/// What was compared.
+/// Numbers of compared structures.
 #[derive(Debug, Default)]
 struct Seen {
     inodes: usize,
@@ -47,7 +47,7 @@ impl Both {
             let expected = &block[at..at + size];
             let group = self.image.group(number).unwrap();
             let mut bytes = expected.to_vec();
-            // What is written again is spoilt first: counts always, sums and what is unused where there are any.
+            // Spoil the fields that the encoder writes: counts always, checksums and unused counts where there are any.
             let has_sums = superblock.features.metadata_checksum();
             let checked = has_sums || superblock.features.gdt_checksum();
             let spoilt = [(0x0C..0x12, true), (0x18..0x1C, has_sums), (0x1C..0x20, checked)];
@@ -160,7 +160,7 @@ impl Both {
                 extent::Entries::Leaf(extents) => extents.len(),
                 extent::Entries::Inner(_, children) => children.len(),
             };
-        // What lies behind the entries is what others left there; our checksum covers zeros.
+        // Bytes behind the entries may be stale; our checksum covers zeros.
         assert_eq!(again[..used], bytes[..used]);
         if let extent::Entries::Inner(depth, children) = entries {
             for (at, child) in children.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Images that cost more than they are: structures that name themselves, which a few reads and a few thousand steps have to find out.
+//! Small images with huge costs: structures that name themselves. A few reads and a few thousand steps must detect them.
 
 use crate::images::{Workshop, at, open, read, tools};
 use std::fs;
@@ -15,7 +15,7 @@ fn place(image: &Image, path: &str, logical: u64) -> usize {
     block as usize
 }
 
-/// A table of pointers that are all its own number has, three levels deep, 2^24 blocks of one kilobyte, and 2^30 of four.
+/// A table whose pointers all hold its own number has, three levels deep, 2^24 blocks of one kilobyte, or 2^30 of four.
 #[test]
 fn a_table_of_blocks_that_names_itself_is_met_once() {
     if !tools() {
@@ -52,8 +52,8 @@ fn a_table_of_blocks_that_names_itself_is_met_once() {
     assert!(error.contains("in two places") && reads < 100, "{error} after {reads} reads");
 }
 
-/// An index whose entries are all of one hash and lead to one node, and that one to one leaf: a name that is not there was looked
-/// for 15,000 times, with `large_dir` millions of times.
+/// All entries of an index have one hash and lead to one node, which leads to one leaf. The lookup of a missing name
+/// searched that leaf 15,000 times, with `large_dir` millions of times.
 #[test]
 fn an_index_that_names_one_leaf_for_ever_is_given_up() {
     if !tools() {

@@ -1,4 +1,4 @@
-//! What the tests share: a tree of files, images made of it, and the tools that make them.
+//! Shared by the tests: a tree of files, images made of it, and the tools that make them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -95,7 +95,7 @@ impl Workshop {
     }
 }
 
-/// Runs a command that succeeds; gives what it said.
+/// Runs a command that must succeed; returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -138,7 +138,7 @@ impl Observer for Faults {
     }
 }
 
-/// What a check says of an image.
+/// The faults that a check finds in an image.
 pub(crate) fn faults(image: &Image) -> Vec<String> {
     let mut faults = Faults::default();
     let summary = check(image, &mut faults).unwrap();

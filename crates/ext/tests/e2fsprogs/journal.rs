@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use uvfs_ext::{Error, Place};
 
-/// What blocks of a journal begin with: a block of data that does so is stored otherwise.
+/// Blocks of a journal begin with it; a data block that begins with it is stored without it.
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 
 #[test]
@@ -71,7 +71,7 @@ fn a_journal_is_replayed_in_memory_as_e2fsck_does_on_the_disk() {
     }
 }
 
-/// A committed block that is damaged would be shown as if it were right.
+/// Without this refusal, a damaged committed block would be shown as if it were right.
 #[test]
 fn damage_in_a_committed_transaction_refuses_the_image() {
     if !tools() {
@@ -115,8 +115,8 @@ fn damage_in_a_committed_transaction_refuses_the_image() {
     assert!(run(Command::new("dumpe2fs").arg("-h").arg(&path)).contains("needs_recovery"));
 }
 
-/// What was committed fast and is not replayed was never told: it was looked for in the block between the log and the
-/// area of fast commits, which nobody writes.
+/// Fast commits that were not replayed were never reported. The reader looked for them in the block between the log and
+/// their area, which no program writes.
 #[test]
 fn fast_commits_are_noticed_where_they_begin() {
     if !tools() {

@@ -1,4 +1,4 @@
-//! Images that e2fsprogs made, read by us: what was put in comes out.
+//! Images made by e2fsprogs, read by this crate: the trees are equal.
 //!
 //! Each test is skipped, and says so, where mke2fs, debugfs, e2fsck or dumpe2fs is missing.
 

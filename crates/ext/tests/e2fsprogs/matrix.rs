@@ -43,7 +43,7 @@ const OPTIONS: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-O", "casefold,encrypt,verity"],
 ];
 
-/// What a tree is, by path: kind, mode, links, size, contents or text.
+/// A tree, by path: kind, mode, links, size, contents or text.
 type Tree = BTreeMap<Vec<u8>, (char, u32, u64, u64, Vec<u8>)>;
 
 fn host_tree(path: &Path, prefix: &[u8], tree: &mut Tree) {
@@ -127,7 +127,7 @@ fn what_was_put_in_comes_out_whatever_the_options() {
     }
 }
 
-/// What dumpe2fs says of the superblock, and we.
+/// Compares our superblock with the output of dumpe2fs.
 fn numbers(path: &Path, image: &Image, options: &[&str]) {
     let said = run(Command::new("dumpe2fs").arg("-h").arg(path));
     let value = |key: &str| {

@@ -1,17 +1,17 @@
-//! Images with a few bytes changed: what `e2fsck -fn` finds, a check finds, but for what is listed here.
+//! Images with a few bytes changed: a check finds each fault that `e2fsck -fn` finds, except those listed here.
 //!
-//! `UVFS_MUTATIONS` says how many images (`cargo xtask mutations` sets it); otherwise there are a few. Each is changed by fixed
-//! numbers, so that a failing one comes again.
+//! `UVFS_MUTATIONS` says how many images (`cargo xtask mutations` sets it); otherwise there are a few. Fixed numbers choose
+//! the changes, so that a failure can be repeated.
 
 use crate::images::{Faults, Workshop, open, tools};
 use std::fs;
 use std::process::{Command, Stdio};
 use uvfs_ext::check::check;
 
-/// What a run without `UVFS_MUTATIONS` takes.
+/// Images of a run without `UVFS_MUTATIONS`.
 const FEW: u64 = 40;
 
-/// What e2fsck calls wrong and a check does not, each with why.
+/// Faults that e2fsck reports and a check does not, each with the reason.
 const KNOWN: &[(&str, &str)] = &[
     ("node 7", "room for descriptors to come, which matters to those who resize"),
     ("node 9,", "a number of the format's own that nobody reads"),
@@ -34,7 +34,7 @@ impl Numbers {
     }
 }
 
-/// What e2fsck says is wrong, a line each.
+/// The faults that e2fsck reports, a line each.
 fn found_by_e2fsck(path: &std::path::Path) -> Vec<String> {
     let mut fsck = Command::new("timeout");
     fsck.args(["-k", "1", "20", "e2fsck", "-fn"]).arg(path).stdin(Stdio::null());
@@ -88,7 +88,7 @@ fn a_check_finds_what_e2fsck_finds() {
         let mut bytes = base.clone();
         for _ in 0..=numbers.below(3) {
             let block = used[numbers.below(used.len())] * 1024;
-            // Beginnings are where most is.
+            // Most fields are near the beginning.
             let reach = [64, 256, 1024][numbers.below(3)];
             bytes[block + numbers.below(reach)] ^= 1 << numbers.below(8);
         }
