@@ -1,16 +1,16 @@
 //! `bench-compare evict`: how many hits the rivals of the page cache keep.
 //!
 //! # Boundary
-//! Replays accesses that the bench has made up; what they stand for is the bench's. A line in, then
-//! as many accesses as it says, each a little-endian word of eight bytes; one line out:
+//! Replays accesses that the bench has made up. A request is a line, then as many accesses as it says,
+//! each a little-endian word of eight bytes. An answer is one line:
 //!
 //! ```text
 //! bench-compare evict 1 moka quick_cache tinyufo foyer scc (at the start)
 //! replay moka 65536 6000000              hits 3885021 counted 5000000
 //!                                        failed WHY
 //! ```
-//! An access whose top bit is set is not counted, nor is its hit; the other bits are the key. What
-//! misses is put in. Each replay begins with an empty cache. `end`, or the end of input, ends it.
+//! An access whose top bit is set is not counted, nor is its hit; the other bits are the key. A miss
+//! inserts the key. Each replay begins with an empty cache. `end`, or the end of input, ends it.
 //!
 //! # Why
 //! One thread, and no shards where the crate lets that be chosen: the ratio of hits is each policy's
@@ -106,7 +106,7 @@ trait Policy: Sized {
     /// With room for `capacity` entries.
     fn new(capacity: usize) -> Self;
 
-    /// Whether `key` was there; it is put in if not.
+    /// Whether `key` was there; inserts it if not.
     fn access(&mut self, key: u64) -> bool;
 }
 
@@ -238,7 +238,7 @@ impl Policy for Scc {
     fn access(&mut self, key: u64) -> bool {
         let hit = self.0.get_sync(&key).is_some();
         if !hit {
-            // Somebody else's evicted pair; nobody else is here.
+            // Returns the pair that the insert evicted.
             drop(self.0.put_sync(key, ()));
         }
         hit

@@ -1,8 +1,8 @@
-//! `bench-compare hit`: the rivals of the page cache where everything is there.
+//! `bench-compare hit`: the rivals of the page cache where every lookup is a hit.
 //!
 //! # Boundary
-//! Fills a cache and reads from it when told to; the bench that starts it decides whose turn it is and
-//! makes the report. One line in, one line out:
+//! Fills a cache and reads from it on request; the bench that starts it orders the rounds and makes the
+//! report. One line in, one line out:
 //!
 //! ```text
 //! bench-compare hit 1 quick_cache moka foyer ...   (at the start)
@@ -13,16 +13,16 @@
 //!                                        failed WHY
 //! ```
 //! Entries are the keys from 0 on; the value of each is its key, or a page that begins with it. A
-//! build takes away what was built before. Each thread reads as often as the number says, after a
-//! quarter of that, at most one round through its list, untimed; a page is copied into the thread's
-//! buffer. Wall time is from the first thread's begin to the last one's end, processor time that of
-//! all threads. The checksum, in hexadecimal, is the sum of what was read; a wrong one fails. `end`,
-//! or the end of input, ends it.
+//! build frees the earlier cache. Each thread reads as often as the number says, after a quarter of
+//! that, at most one round through its list, untimed; a page is copied into the thread's buffer. Wall
+//! time is from the first thread's begin to the last one's end, processor time that of all threads.
+//! The checksum, in hexadecimal, is the sum of the values read; a wrong one fails. `end`, or the end
+//! of input, ends it.
 //!
 //! # Why
-//! Nothing is ever evicted, so this is about the price of a hit alone; `bench-compare evict` asks how
-//! many there are. Each build gets a process of its own: in one that has given back another's memory,
-//! the bytes that a cache takes would not be seen, and they would lie less orderly.
+//! Nothing is ever evicted, so this measures the price of a hit alone; `bench-compare evict` counts
+//! hits. Each build gets a process of its own: in a process that has freed another cache's memory, the
+//! bytes that a cache takes would not show as growth, and would be more scattered.
 
 mod caches;
 
@@ -112,7 +112,7 @@ fn each(
     Ok(())
 }
 
-/// What a cache holds.
+/// The kind of a cache's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Words,
@@ -154,7 +154,7 @@ fn number(word: &str, least: u64, most: u64) -> Result<u64, String> {
     }
 }
 
-/// What is built, and the keys that were asked for last.
+/// The cache that is built, and the keys that were read last.
 #[derive(Default)]
 struct Hall {
     built: Option<Built>,
@@ -253,7 +253,7 @@ impl<C: Cache> Runs for C {
     }
 }
 
-/// What a thread read.
+/// The reads of a thread.
 #[derive(Default)]
 struct Tally {
     sum: u64,
@@ -276,7 +276,7 @@ fn read<C: Cache>(cache: &C, keys: &[u32], ops: u64, buffer: &mut Page) -> Tally
     tally
 }
 
-/// A cache that holds what it should.
+/// A cache whose contents were checked.
 fn filled<C: Cache>(entries: u64) -> Result<Box<dyn Runs>, String> {
     let (cache, mut buffer) = (C::filled(entries), Box::new([0; 4096]));
     let wrong = (0..entries).filter(|&key| cache.read(key, &mut buffer) != Some(key)).count();

@@ -1,8 +1,8 @@
 //! `bench-compare walk`: the rivals of `uvfs-bench walk` that are Rust crates.
 //!
 //! # Boundary
-//! Holds the maps and walks them when told to. `uvfs-bench walk` starts it, decides whose turn it is
-//! and makes the report. One line in, one line out:
+//! Holds the maps and walks them on request. `uvfs-bench walk` starts it, orders the rounds and makes
+//! the report. One line in, one line out:
 //!
 //! ```text
 //! bench-compare walk 2 papaya dashmap scc mutex-map ...   (at the start)
@@ -10,7 +10,7 @@
 //! round papaya uniform 2 50              ns 241.7                   threads, milliseconds
 //!                                        failed WHY
 //! ```
-//! `build` with another tree takes away what was built before. It ends with its input.
+//! `build` with another tree frees the earlier one. It ends with its input.
 //!
 //! `bench-compare radix`, `hit` and `evict` become `bench-compare-pages`, the rivals of the page cache,
 //! which lies beside it; their lines are described in `radix`, `hit` and `evict`.

@@ -1,16 +1,16 @@
 //! Concurrent maps used as name caches: (parent id, name) to child id and attributes.
 //!
 //! # Boundary
-//! What one would build from each crate, done as well as it permits: names of any length, a lookup by
+//! A name cache built from each crate, as well as the crate permits: names of any length, a lookup by
 //! a borrowed key without allocation, slashes found eight bytes at a time, short names compared
 //! without a call, one guard or lock for a whole walk where the crate has such a thing, room made
-//! before the first insert, and of the fast hashers the one with which it was fastest.
+//! before the first insert, and the fast hasher that suits it best.
 //!
 //! # Why
-//! The maps are flattered, knowingly: permissions are not checked, `.`, `..`, symbolic links and mounts
-//! do not exist, nothing expires and nothing is ever evicted or renamed. [`Inline`] goes further and
-//! cuts names at 23 bytes, which saves the walk a line of memory for each component: no name cache,
-//! but a bound on what a map could reach.
+//! The comparison favours the maps: permissions are not checked, `.`, `..`, symbolic links and mounts
+//! do not exist, nothing expires and nothing is ever evicted or renamed. [`Inline`] also cuts names
+//! at 23 bytes, which saves the walk a line of memory for each component. It is no name cache but an
+//! upper bound for maps.
 
 use dashmap::DashMap;
 use hashbrown::{Equivalent, HashMap};
@@ -209,7 +209,7 @@ fn end_of(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// What `stat` tells of a file, without what all files share.
+/// The fields of `stat` that differ between files.
 #[derive(Debug, Clone, Copy)]
 // Copied as a whole at the end of a walk; only the size is looked at.
 #[allow(dead_code)]
@@ -224,7 +224,7 @@ pub(crate) struct Attributes {
     pub(crate) links: u32,
 }
 
-/// What a name leads to.
+/// The object that a name leads to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Value {
     pub(crate) child: u64,
@@ -322,7 +322,7 @@ impl<S: BuildHasher + Default + Sync> Cache for Scc<S> {
     }
 
     fn insert(&mut self, parent: u64, name: &[u8], value: Value) {
-        // It is told of every name once.
+        // Every name is inserted once.
         let _ = self.0.insert_sync(Boxed::key(parent, name), value);
     }
 

@@ -5,7 +5,7 @@
 //! its own module.
 //!
 //! # Why
-//! A program of its own for the sake of the allocator: all rivals here have mimalloc, since much of
+//! It is a separate program because of the allocator: all rivals here have mimalloc, since much of
 //! their work is to get memory; the walk's rivals keep the one that they were measured with. It asks
 //! for huge pages where the kernel gives them on request, unless `MIMALLOC_ALLOW_THP=0` is set.
 

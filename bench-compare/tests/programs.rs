@@ -1,14 +1,14 @@
-//! The programs as they are started: the one becomes the other, and answers.
+//! The programs, started from outside: the one becomes the other, and answers.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// What `bench-compare` says when it is started with `words` and asked `requests`.
+/// The output of `bench-compare`, started with `words`, to `requests`.
 fn said(words: &[&str], requests: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench-compare"));
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It may have ended already, having no use for requests.
+    // A program without a use for requests may have ended already.
     let _ = child.stdin.take().unwrap().write_all(requests);
     child.wait_with_output().unwrap()
 }

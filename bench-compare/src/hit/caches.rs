@@ -1,14 +1,14 @@
-//! Caches that hold everything they are asked for.
+//! Caches in which every lookup is a hit.
 //!
 //! # Boundary
-//! What one would use of each crate, with its defaults but for the hasher, and room enough that
-//! nothing is evicted. A hit gives what the crate gives: a clone of the value, a handle, or a look at
-//! it under a lock or guard; a page is copied out of that.
+//! The fitting cache of each crate, with its defaults but for the hasher, and room enough that
+//! nothing is evicted. A hit returns the crate's result: a clone of the value, a handle, or a
+//! reference under a lock or guard. A page is copied out of that.
 //!
 //! # Why
 //! Where the crate clones, pages are behind an `Arc`; elsewhere in a box, which saves it the count.
-//! dashmap and papaya never evict and keep no order of use: no caches, but a bound on what one that
-//! is built on such a map could reach. [`Floor`] is the bound on any that counts references.
+//! dashmap and papaya never evict and keep no order of use. They are no caches, but an upper bound
+//! for caches that are built on them. [`Floor`] is the bound for any cache that counts references.
 
 use dashmap::DashMap;
 use foyer_memory::{CacheBuilder, CacheProperties, S3FifoConfig};
@@ -32,7 +32,7 @@ pub(super) type Page = [u8; 4096];
 /// Shards of the caches and maps that let it be chosen.
 const SHARDS: usize = 64;
 
-/// What is kept.
+/// A cached value.
 pub(super) trait Value: Send + Sync + 'static {
     /// Of the entry `key`.
     fn new(key: u64) -> Self;
@@ -61,7 +61,7 @@ fn page(key: u64) -> Page {
 #[inline]
 fn copy(page: &Page, buffer: &mut Page) -> u64 {
     *buffer = *page;
-    // All of it is wanted.
+    // The compiler must copy all of it.
     let [a, b, c, d, e, f, g, h, ..] = *black_box(buffer);
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
@@ -93,7 +93,7 @@ pub(super) trait Cache: Send + Sync + Sized + 'static {
     /// With all of `entries` in it.
     fn filled(entries: u64) -> Self;
 
-    /// What was read of the entry `key`.
+    /// Reads the entry `key`.
     fn read(&self, key: u64, buffer: &mut Page) -> Option<u64>;
 }
 
@@ -241,7 +241,7 @@ impl<V: Value + Clone, const PARTS: usize> Cache for Lru<V, PARTS> {
 
     #[inline]
     fn read(&self, key: u64, buffer: &mut Page) -> Option<u64> {
-        // Copied out after the lock is given back.
+        // Copied out after the lock is released.
         let value = self.0[Self::part(key)].0.lock().ok()?.get(&key).cloned();
         value.map(|value| value.read(buffer))
     }
@@ -289,7 +289,7 @@ impl<V: Value> Cache for Papaya<V> {
     }
 }
 
-/// An array, in which a hit takes a reference and gives it back.
+/// An array, in which a hit takes a reference and releases it.
 pub(super) struct Floor<V>(Vec<Counted<V>>);
 
 struct Counted<V> {

@@ -1,13 +1,13 @@
 //! Concurrent maps from a page's index to its frame.
 //!
 //! # Boundary
-//! What one would use of each crate for this: keys and values of eight bytes, nothing made ready
-//! before the first insert, one guard for each call, as callers with other things between need it.
+//! The fitting map of each crate: keys and values of eight bytes, nothing allocated before the first
+//! insert, one guard for each call, because callers have other work between calls.
 //!
 //! # Why
 //! Hash maps have no order and none of these has tags: they are rivals in three of six phases.
-//! congee reads nodes that others write without atomics, which is undefined in Rust's memory model;
-//! it is listed since it is the fastest of the ordered ones.
+//! congee reads nodes without atomics while other threads write them, which is undefined in Rust's
+//! memory model; it is listed because it is the fastest of the ordered ones.
 
 use congee::Congee;
 use crossbeam_skiplist::SkipMap;
@@ -29,10 +29,10 @@ pub(super) trait Index: Default + Sync {
     /// Adds `key`; whether it was not there.
     fn insert(&self, key: u64, value: u64) -> bool;
 
-    /// What `key` leads to.
+    /// The value of `key`.
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// Takes `key` away; whether it was there and led to `value`.
+    /// Removes `key`; whether it was there with `value`.
     fn remove(&self, key: u64, value: u64) -> bool;
 }
 
@@ -121,7 +121,7 @@ impl Default for Skip {
 
 impl Index for Skip {
     fn insert(&self, key: u64, value: u64) -> bool {
-        // What it gives back is what is there afterwards.
+        // It returns the entry that is in the map afterwards.
         *self.0.insert(key, value).value() == value
     }
 

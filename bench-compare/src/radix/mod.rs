@@ -1,8 +1,8 @@
 //! `bench-compare radix`: the rivals of the tagged radix tree.
 //!
 //! # Boundary
-//! Fills, reads and empties an index when told to; `uvfs-bench-papers radix` decides whose turn it is. One
-//! line in, one line out:
+//! Fills, reads and empties an index on request; `uvfs-bench-papers radix` orders the rounds. One line in,
+//! one line out:
 //!
 //! ```text
 //! bench-compare radix 1 btree-mutex congee ... xarray xarray-mutex     (at the start)
@@ -11,15 +11,15 @@
 //!                                        failed WHY
 //! ```
 //! A round has a pattern (sequential, interleaved, random), a number of threads and one of items,
-//! shared out among the threads. It begins with a fresh structure; all threads meet before each
-//! phase. Figures are seconds: of wall time, from the first thread's begin to the last one's end, and
+//! shared out among the threads. It begins with a fresh structure; a barrier precedes each phase.
+//! Figures are seconds: of wall time, from the first thread's begin to the last one's end, and
 //! of processor time, of all threads together. Phases that a system does not have are left out: only
 //! the XArray has tags. It is listed if its program is built. `end`, or the end of input, ends it.
 //!
 //! # Why
 //! The XArray runs in a process of its own, since it is under another licence; see its folder.
-//! Weakness: the others take turns in one process, so one gets memory that another gave back; only the
-//! first round pays for touching fresh memory.
+//! Weakness: the other systems take turns in one process, so one reuses memory that another freed; only
+//! the first round pays for touching fresh memory.
 
 mod indexes;
 mod xarray;
@@ -198,7 +198,7 @@ mod tests {
         );
     }
 
-    /// Finds what it was not given, or forgets: what a test chooses by the type's number.
+    /// Finds keys that were never inserted, or loses some: a test chooses by the type's number.
     #[derive(Default)]
     struct Liar<const LIE: usize>(AtomicU64);
 

@@ -1,11 +1,11 @@
-//! The XArray's process: where it is, and what it has.
+//! The XArray's process: its place, and its variants.
 //!
 //! # Boundary
-//! Finds and starts `xarray-bench`. What that does is said in `bench-compare/xarray`.
+//! Finds and starts `xarray-bench`, which `bench-compare/xarray` describes.
 //!
 //! # Why
-//! It is there all the time, asleep, with the memory of its last round, as the rivals of this process
-//! keep theirs.
+//! The process lives through all rounds, asleep, with the memory of its last one: the rivals in this
+//! process keep theirs, too.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uvfs_bench_workload::child::Child;
 
-/// What it holds: its lock is a spinlock, or a mutex.
+/// Its variants: its lock is a spinlock, or a mutex.
 pub(super) const NAMES: [&str; 2] = ["xarray", "xarray-mutex"];
 
 const GREETING: &str = "xarray-bench 1 xarray xarray-mutex";
@@ -35,7 +35,7 @@ fn place(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
 /// Starts `program`.
 ///
 /// # Errors
-/// What is missing, and how to build it.
+/// Names the missing program, and how to build it.
 pub(super) fn start(program: &Path) -> Result<Child, String> {
     Child::start(&mut Command::new(program), GREETING)
         .map(|(child, _)| child)
