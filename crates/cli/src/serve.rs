@@ -2,13 +2,13 @@
 //!
 //! # Concurrency
 //! The main thread receives [`Event`]s from two helpers: one waits for signals, one for the session's
-//! end; what it does then is [`ending`]'s. Control clients clean and unmount from threads of
-//! their own; the frontend allows that at any time.
+//! end. [`ending`] handles them. Control clients clean and unmount from threads of their own; the
+//! frontend allows that at any time.
 //!
 //! # Why
-//! The order of a start: nothing is mounted before every refusal that can be known, and nobody is told that
-//! the mount is ready before it can be asked. Weakness: until the last user of a detached mount is gone it
-//! is in no table, and only its log tells that it still exists.
+//! All checks that may refuse a start come before the mount. The command reports the mount as ready once its
+//! control socket answers. Weakness: until its last user is gone, a detached mount is in no table, and only
+//! its log shows that it still exists.
 
 mod ending;
 mod whereabouts;
@@ -80,7 +80,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;
     let mut plan = plan::plan(arguments)?;
-    // What is stored in RAM comes on top, and is not to be taken for something else.
+    // Data of a `memory:` file system comes on top of the limit, and must not count as excess.
     let bounded = !matches!(plan.store, Store::Memory { .. });
     if bounded {
         memory::with_few_arenas(plan.config.cache_bytes);
@@ -135,12 +135,12 @@ fn start_daemon(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What the main thread waits for.
+/// The main thread waits for these.
 #[derive(Debug)]
 enum Event {
-    /// Somebody wants the mount to end.
+    /// A signal asks the mount to end.
     Signal,
-    /// The session has ended, whoever ended it.
+    /// The session has ended, for any reason.
     Ended,
     /// Of a mount that is in use: everything was written, or tried to be.
     Written,
@@ -167,7 +167,7 @@ struct Live {
     detached: AtomicBool,
 }
 
-/// What `uvfs stat` shows.
+/// The report that `uvfs stat` shows.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     mountpoint: String,
@@ -299,12 +299,12 @@ impl Live {
         self.vfs.statistics().pages.dirty_bytes
     }
 
-    /// Takes the mount out of the tree. A user who is gone in a moment is waited for: a child between fork
-    /// and exec has the open files of its parent.
+    /// Takes the mount out of the tree. Waits a moment for its users: a child between fork and exec has the open
+    /// files of its parent.
     fn end(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match serve::end_when_idle(|| self.mount.unmount(how)) {
-            // It ended by itself meanwhile: what was asked for is so.
+            // It ended by itself meanwhile.
             Err(_) if self.mount.ended() => Ok(()),
             Err(error) => Err(error.into()),
             Ok(()) => {
@@ -391,7 +391,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     }))
 }
 
-/// Marks what `file` says.
+/// Sets the marks in `file`.
 fn mark(vfs: &Arc<Vfs>, file: &PolicyFile) -> Result<Marks, Failure> {
     let policies = Marks::new();
     for line in &file.lines {
@@ -417,7 +417,7 @@ fn memory_config(size_bytes: u64, access_times: AccessTimes) -> MemoryConfig {
     }
 }
 
-/// What the session's thread does before it serves.
+/// The steps of the session's thread before it serves.
 fn preparation(
     sandboxed: bool,
     reach: Reach,
@@ -562,7 +562,7 @@ fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {
     let forward = move || {
         let mut out_of_time = false;
         for signal in signals.forever() {
-            // The kernel sends it again each second; further signals drop what is not written.
+            // The kernel repeats it each second. Ignore the repeats: further signals drop unwritten data.
             if signal == SIGXCPU && std::mem::replace(&mut out_of_time, true) {
                 continue;
             }
@@ -578,7 +578,7 @@ fn forward_end(live: &Arc<Live>, events: Sender<Event>) {
     let waited = live.clone();
     let forward = move || {
         waited.mount.wait();
-        // Nobody listens any more when the process is ending anyway.
+        // The receiver is gone if the process is ending already.
         let _ = events.send(Event::Ended);
     };
     if let Err(error) = thread::Builder::new().name("uvfs-end".into()).spawn(forward) {

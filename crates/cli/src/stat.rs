@@ -1,14 +1,13 @@
-//! `uvfs stat`: what is mounted, what the caches hold and what they did.
+//! `uvfs stat`: the mounts, and the contents and counters of their caches.
 //!
 //! # Boundary
-//! Asks the daemon and lays out its report; counts nothing itself. What it says about locks is laid out
-//! in [`crate::locks_report`]. The report is a JSON object
-//! ([`crate::serve`] composes it); `--json` passes it on as it is, so a program sees exactly what the
-//! daemon said. Its fields are written down in `docs/stat.md`.
+//! Asks the daemon and lays out its report; counts nothing itself. [`crate::locks_report`] lays out the
+//! part about locks. The report is a JSON object ([`crate::serve`] composes it). `--json` prints it
+//! unchanged, so a program sees exactly the daemon's answer. `docs/stat.md` describes its fields.
 //!
 //! # Why
-//! A person asks whether all is well, and reads fifteen lines ([`summary`]); who looks for something reads all
-//! ([`all`]). Weakness: which lines these are is a choice that cannot suit everybody.
+//! A user asks first whether all is well, and reads fifteen lines ([`summary`]). A search for a cause needs
+//! all counters ([`all`]). Weakness: the choice of the fifteen lines cannot suit every user.
 
 mod all;
 mod journal;
@@ -80,7 +79,7 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the lock meter counted: since the mount, or during `interval` from now.
+/// The counts of the lock meter: since the mount, or during `interval` from now.
 fn watch(mount: &MountEntry, interval: Option<Duration>) -> Result<LocksReport, Failure> {
     let ask = || LocksReport::from_json(ask(mount, Request::Locks)?).map_err(Failure::refused);
     let first = ask()?;

@@ -1,14 +1,14 @@
 //! `uvfs unmount`: ends a mount, whether its daemon lives or not.
 //!
 //! # Boundary
-//! Asks a living daemon, which unmounts itself; detaches the mount of a dead one, and asks the kernel to unmount what
-//! a program serves without a control socket, unless it is in use. Returns only when the mount is gone and a living daemon has ended, so that everything
-//! is written when the prompt comes back; or says by path what is not, and fails.
+//! Asks a living daemon, which unmounts itself. Detaches the mount of a dead one. Asks the kernel to unmount the mount of
+//! a program without a control socket, unless it is in use. Returns when the mount is gone and a living daemon has
+//! ended, so everything is written by then; otherwise lists the unwritten files and fails.
 //!
 //! # Why
-//! Asking first, because only the daemon knows when its last write is done, and whether it was. A dead daemon's mount
-//! loses nothing by being detached: every operation on it fails already. Weakness: while a mount is
-//! detached but in use, its daemon lives on and nothing in the mount table shows it.
+//! Only the daemon knows whether its last write has succeeded, so it is asked first. A dead daemon's mount loses nothing
+//! by being detached: every operation on it fails already. Weakness: while a mount is detached but in use, its daemon
+//! lives on and nothing in the mount table shows it.
 
 use crate::Failure;
 use crate::control::client::{self, Connection, End, Unreachable};
@@ -36,7 +36,7 @@ use uvfs_terminal::interrupt::Interrupt;
 
 /// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
 const END_TIME: Duration = Duration::from_secs(60);
-/// Time between two lines that say what the end waits for. The first comes with the daemon's first word.
+/// Time between two lines that report the wait. The first comes with the daemon's first answer.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand.
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is left to be written, while it is waited for: a bar on a terminal, else a line now and then.
+/// Progress of the last writes: a bar on a terminal, else a line now and then.
 struct Progress {
     bar: ProgressBar,
     place: String,
@@ -112,7 +112,7 @@ fn refused(mount: &MountEntry, cause: &str, remedy: &str) -> Failure {
     Failure::refused(format!("{}: {cause}; {remedy}", mount.mountpoint.display()))
 }
 
-/// Has the living daemon end its mount; says what was lost.
+/// Has the living daemon end its mount; reports lost writes.
 fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCode, Failure> {
     let reply = daemon.ask(Request::Unmount { lazy }, END_TIME)?;
     if reply.busy {
@@ -130,8 +130,8 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
     let patience = if lazy { Duration::from_millis(200) } else { END_TIME };
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let mut progress = Progress::new(&mount.mountpoint);
-    // The daemon goes on until the last of its mounts has gone. It is looked for when the daemon says that it still works: the
-    // device number of a mount that has gone may be another's at once.
+    // The daemon runs until the last of its mounts has gone. Look for that mount only while the daemon says that it still
+    // works: the kernel may reuse the device number of a mount that has gone.
     let elsewhere = OnceCell::new();
     let mut show = |waits: &Waits| {
         progress.show(waits.dirty_bytes);
@@ -196,7 +196,7 @@ fn still_working(mount: &MountEntry, waits: &Waits) -> Failure {
     refused(mount, &cause, "wait for it before using the source elsewhere, and see its log")
 }
 
-/// What was lost at the end of the mount at `mountpoint`: a line for each file, and one for all.
+/// The losses at the end of the mount at `mountpoint`: a line for each file, and one for all.
 pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
     let mut lines: Vec<_> = verdict
         .lost
@@ -243,7 +243,7 @@ pub(crate) fn place_of(mountpoint: &Path, file: &Lost) -> String {
     }
 }
 
-/// Ends a mount of which no control socket answers: a dead one is detached, others only if nobody uses them.
+/// Ends a mount without a control socket that answers: detaches a dead one, unmounts others only if they are idle.
 fn end_unasked(mount: &MountEntry, lazy: bool) -> Result<(), Failure> {
     let how = match liveness::of(mount) {
         Life::Dead => Unmount::Lazy,
@@ -278,9 +278,9 @@ fn take_away(mount: &MountEntry, how: Unmount) -> Result<(), Failure> {
     })
 }
 
-/// Removes what a dead daemon left.
+/// Removes the control socket of a dead daemon.
 fn remove_socket(mount: &MountEntry) -> Result<(), Failure> {
-    // Whoever has got its device number meanwhile has replaced the socket, or will.
+    // A newer mount with its device number has replaced the socket, or will.
     if !mountinfo::read()?.iter().any(|other| other.device == mount.device) {
         for socket in place::candidates(mount) {
             let _ = std::fs::remove_file(socket);

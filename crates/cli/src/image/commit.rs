@@ -1,4 +1,4 @@
-//! `uvfs image commit`: has a mounted image made stable now.
+//! `uvfs image commit`: makes a mounted image stable now.
 
 use crate::Failure;
 use crate::control::client;
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Asks the daemon, and waits.
 ///
 /// # Errors
-/// What was not mounted, and what could not be made stable.
+/// The path is no mount, or the image could not be made stable.
 pub(super) fn run(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let mount = mountinfo::find(mountpoint)?;
     let reply = client::reach(&mount)?.ask(Request::Commit, LIMIT)?;

@@ -69,7 +69,7 @@ fn kind_of(kind: Type) -> &'static str {
 
 fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
     let kind = kind_of(arguments.kind);
-    // Its root is whose image it is.
+    // The owner of the image owns its root directory.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for program in PLACES {
         let mut command = Command::new(program);

@@ -2,12 +2,12 @@
 //!
 //! # Boundary
 //! Writes below one directory that was empty. Every name is created new, relative to the descriptor of the directory
-//! it belongs in, and nothing is followed: no image can make it write elsewhere.
+//! it belongs in, and no link is followed: no image can make it write elsewhere.
 //!
 //! # Why
-//! What cannot be kept (owners without root, attributes that the host's file system refuses) is counted and told
-//! at the end, and the status says so; the contents are there. The contents of all files together are bounded by the image's size,
-//! so that files which share blocks do not fill the disk. Weakness: an object whose directory lies deeper than 256
+//! Attributes that cannot be kept (owners without root, attributes that the host's file system refuses) are counted and
+//! reported at the end, and change the exit status; the contents are there. The image's size bounds the contents of all
+//! files together, so that files which share blocks do not fill the disk. Weakness: an object below more than 256
 //! directories is refused.
 
 use super::find;
@@ -34,7 +34,7 @@ const DEPTH_MAX: usize = 256;
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Copies what is at `path` into the directory `target`.
+/// Copies the object at `path` into the directory `target`.
 pub(super) fn run(
     image: &Image,
     path: &Path,
@@ -113,13 +113,13 @@ struct Copy<'a> {
     linked: HashMap<u32, PathBuf>,
     /// Directories that were copied: a hostile image may have one in itself.
     directories: HashSet<u32>,
-    /// What may still be written.
+    /// Bytes that may still be written.
     room_bytes: u64,
     /// Nothing more can be copied.
     stopped: bool,
     objects: u64,
     bytes: u64,
-    /// What could not be kept, and how often.
+    /// Kinds of losses, and how often each happened.
     lost: BTreeMap<&'static str, u64>,
 }
 
@@ -128,7 +128,7 @@ impl Copy<'_> {
         *self.lost.entry(what).or_default() += 1;
     }
 
-    /// What the host said of `path`. Where it has no room, or fails, nothing that follows can be copied.
+    /// The host's error for `path`. If the host has no room, or fails, nothing that follows can be copied.
     fn host(&mut self, path: &Path, error: &io::Error) -> Failure {
         let ends = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
         self.stopped |= ends.iter().any(|end| error.raw_os_error() == Some(end.raw_os_error()));
@@ -155,7 +155,7 @@ impl Copy<'_> {
                 if self.stopped {
                     return Err(failure);
                 }
-                // It costs itself; the others are copied.
+                // The others are copied.
                 self.bar.suspend(|| eprintln!("uvfs: {failure}"));
                 self.lose("objects");
                 if self.linked.get(&number).is_some_and(|first| *first == path) {
@@ -229,7 +229,7 @@ impl Copy<'_> {
                 match fs::mknodat(into, name, kind, private, device) {
                     Ok(()) => self.dress_in_place(inode, into, name),
                     Err(_) => {
-                        // Its other names have nothing to be linked to.
+                        // Its other names have no object to link to.
                         self.linked.remove(&inode.number);
                         self.lose("devices, pipes or sockets");
                     }
@@ -287,7 +287,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Owner, mode, attributes and times of what is open.
+    /// Sets owner, mode, attributes and times of an open object.
     fn dress(&mut self, inode: &Inode, file: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
         let (uid, gid) = owner(inode);
         let owned = fs::fchown(file, uid, gid).is_ok();
@@ -312,7 +312,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The same of what cannot be opened. Attributes of such objects are rare, and need a path.
+    /// The same for an object that cannot be opened. Attributes of such objects are rare, and need a path.
     fn dress_in_place(&mut self, inode: &Inode, into: BorrowedFd<'_>, name: &Path) {
         let (uid, gid) = owner(inode);
         let owned = fs::chownat(into, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_ok();
@@ -333,8 +333,8 @@ impl Copy<'_> {
     }
 }
 
-/// Gives what was copied to `first` below `root` another name. The directory of `first` has its owner by now, who may have put a
-/// link to elsewhere on the way: no link is followed.
+/// Gives the copy at `first` below `root` another name. The directory of `first` already has its final owner, a user that
+/// may have put a link to elsewhere on the path. So no link is followed.
 fn link_again(
     root: &OwnedFd,
     first: &Path,
@@ -352,15 +352,15 @@ fn owner(inode: &Inode) -> (Option<fs::Uid>, Option<fs::Gid>) {
     (Some(fs::Uid::from_raw(inode.uid())), Some(fs::Gid::from_raw(inode.gid())))
 }
 
-/// The permission bits of `mode`, and whether those are all. Who could not give an object its owner does not let it run as
-/// somebody else: that would be himself.
+/// The permission bits of `mode`, and whether those are all. Without the right owner, the set-ID bits are dropped: the
+/// program would run as the user that extracted it.
 fn mode(mode: u16, owned: bool) -> (Mode, bool) {
     let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
     let kept = if owned { mode } else { mode - (Mode::SUID | Mode::SGID) };
     (kept, kept == mode)
 }
 
-/// Gives `name` its mode, whatever another process made of it meanwhile: a link is not followed.
+/// Gives `name` its mode. Another process may have replaced it by a link, which is not followed.
 fn chmod_in_place(into: BorrowedFd<'_>, name: &Path, mode: Mode) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = fs::openat(into, name, flags, Mode::empty())?;
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// A file of root's that runs as root became, extracted by another user, one that runs as that user.
+    /// A set-ID file of root's, extracted by another user, became a program that runs as that user.
     #[test]
     fn what_could_not_be_given_its_owner_does_not_run_as_another() {
         let bits = |mode: u32| Mode::from_raw_mode(mode);

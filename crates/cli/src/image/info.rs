@@ -1,4 +1,4 @@
-//! `uvfs image info`: what an image is.
+//! `uvfs image info`: the facts of an image.
 
 use crate::Failure;
 use crate::print_text;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use uvfs_ext::Image;
 use uvfs_terminal::shown::shown;
 
-/// Prints what the superblock says, and what its flags mean for a reader.
+/// Prints the fields of the superblock, and the meaning of its flags for a reader.
 pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
     let image = super::open(name)?;
     if json {
@@ -65,7 +65,7 @@ fn object(image: &Image) -> serde_json::Value {
     })
 }
 
-/// What the flags take from the service. The flag for a journal that has to be replayed is gone once it was.
+/// The flags that reduce the service. A replay clears the flag of a journal that needs one.
 pub(crate) fn reductions(image: &Image) -> Vec<(String, &'static str)> {
     let mut reductions = image.superblock().features.reductions();
     reductions.retain(|(name, _)| name != "fast_commit" || has_fast_commits(image));

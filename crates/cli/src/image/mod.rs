@@ -1,8 +1,8 @@
 //! `uvfs image`: disk images: made, looked at without mounting them, committed while they are mounted.
 //!
 //! # Boundary
-//! The command lines, finding the file system in a file ([`source`]), and walking to a path. The format is
-//! the crate `uvfs_ext`'s.
+//! The command lines, finding the file system in a file ([`source`]), and walking to a path. The crate
+//! `uvfs_ext` has the format.
 //!
 //! # Why
 //! No daemon, no FUSE and no root: a reader of images in a container has none of them. Weakness: symbolic links in a
@@ -154,7 +154,7 @@ struct ExtractArguments {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What was refused, what failed, and what a check found.
+/// A refusal, a failure, or faults that a check found.
 pub(crate) fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         ImageCommand::Create(create) => create::run(create),

@@ -1,8 +1,8 @@
-//! Finding the file system in a file: the file itself, a partition of it, or what lies behind an offset; and how the file
-//! is read.
+//! Finding the file system in a file: the file itself, a partition of it, or all bytes from an offset on; and how the
+//! file is read.
 //!
 //! # Boundary
-//! Syntax and opening. Each refusal names what is there instead, and how to ask for it.
+//! Syntax and opening. Each refusal names the contents that it found instead, and how to ask for them.
 
 use super::users;
 use crate::Failure;
@@ -25,7 +25,7 @@ pub(crate) enum Part {
     Whole,
     /// A partition, as the kernel numbers them.
     Partition(u32),
-    /// What lies behind so many bytes.
+    /// All bytes from this offset on.
     Offset(u64),
 }
 
@@ -45,7 +45,7 @@ impl Spec {
     /// very name comes first.
     ///
     /// # Errors
-    /// What stands behind the question mark and cannot be.
+    /// An unknown word behind the question mark.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Failure> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
         let whole = Self { path: path(text), part: Part::Whole, direct: false };
@@ -82,25 +82,26 @@ impl Spec {
         Ok(Self { path: path(&text[..mark]), part, direct })
     }
 
-    /// Whether `path` is what an image can be in: a regular file or a block device.
+    /// Whether `path` can hold an image: a regular file or a block device.
     pub(crate) fn can_be(path: &Path) -> bool {
         path.metadata().is_ok_and(|about| about.is_file() || about.file_type().is_block_device())
     }
 
-    /// Opens the file system. `otherwise` is said of a file that has none: what else it is not, and what to name.
+    /// Opens the file system. `otherwise` ends the refusal of a file that has none: other kinds that it is not, and a
+    /// remedy.
     ///
     /// # Errors
-    /// What is there instead of one, and what helps.
+    /// The contents found instead, and a remedy.
     pub(crate) fn open(&self, otherwise: &str) -> Result<Image, Failure> {
         let device = self.device()?;
         Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
     }
 
-    /// Opens what the file system lies on to write to it, locked for all others, and finds out whether it can be written. Nothing
-    /// is written yet.
+    /// Opens the device of the file system to write to it, locks it against all others, and checks that it can be written.
+    /// Writes nothing yet.
     ///
     /// # Errors
-    /// As [`Spec::open`]; what forbids writing, and that reading may do.
+    /// As [`Spec::open`]; an obstacle to writing, with the hint that reading may work.
     pub(crate) fn open_to_write(&self, otherwise: &str) -> Result<Arc<dyn WriteDevice>, Failure> {
         self.check_kind()?;
         let reading = "add --read-only to read it";
@@ -176,7 +177,7 @@ impl Spec {
         if self.path.is_dir() {
             return Err(self.refused("is a directory; name a file or a block device"));
         }
-        // Opening a pipe would wait for one who writes to it.
+        // Opening a pipe would wait for a writer.
         if self.path.exists() && !Self::can_be(&self.path) {
             return Err(self.refused("is neither a file nor a block device; name one"));
         }
@@ -205,7 +206,7 @@ impl Spec {
         }
     }
 
-    /// Why it cannot be read, with what helps.
+    /// Why it cannot be read, with a remedy.
     fn refusal(&self, device: &dyn Device, error: &Error, otherwise: &str) -> Failure {
         let parts = match (error, self.part) {
             (Error::NotExt, Part::Whole) => partitions(device).unwrap_or_default(),

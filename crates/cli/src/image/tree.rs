@@ -1,4 +1,4 @@
-//! `uvfs image ls` and `uvfs image cat`: what is in an image.
+//! `uvfs image ls` and `uvfs image cat`: the contents of an image.
 
 use super::find;
 use crate::{Failure, print_line};
@@ -16,7 +16,7 @@ use uvfs_terminal::shown::shown_name;
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Lists what is at `path`.
+/// Lists the object at `path`.
 pub(super) fn list(
     image: &Image,
     path: &Path,
@@ -32,7 +32,7 @@ pub(super) fn list(
     let mut seen = HashSet::from([top.number]);
     let mut waiting = vec![(path.to_path_buf(), top)];
     let mut faults = 0;
-    // It costs its object; the others are listed.
+    // A failure skips its object; the others are listed.
     let mut tell = |failure: Failure| {
         eprintln!("uvfs: {failure}");
         faults += 1;
@@ -142,7 +142,7 @@ pub(super) fn cat(image: &Image, path: &Path, json: bool) -> Result<ExitCode, Fa
     }
     let mut out = io::stdout().lock();
     let written = |result: io::Result<()>| match result {
-        // The reader has what it wants.
+        // The reader needs no more.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::refused(format!("standard output: {}", crate::cause(&error)))),
         Ok(()) => Ok(true),

@@ -1,13 +1,14 @@
-//! What else uses the file or the block device of an image: named in refusals, and waited for if it is about to end.
+//! Other users of the file or the block device of an image: refusals name them, and a command waits for those that are
+//! about to end.
 //!
 //! # Boundary
 //! Asks the kernel's tables. Taking the lock and claiming the device are the devices' own
 //! ([`uvfs_ext_write::WritableFile`]).
 //!
 //! # Why
-//! `umount` returns when the mount is out of the table, and the daemon then commits and makes the image clean. A mount of the same
-//! image right behind it was refused, as was a check of it. Weaknesses: a daemon whose mount is in another mount namespace
-//! counts as one that ends; the table of locks does not name processes of other PID namespaces.
+//! `umount` returns when the mount is out of the table, and the daemon then commits and makes the image clean. A mount or
+//! a check of the same image just after that was refused. Weaknesses: a daemon whose mount is in another mount namespace
+//! is taken for one that ends; the table of locks does not name processes of other PID namespaces.
 
 use crate::control::client;
 use crate::mountinfo::{self, MountEntry};
@@ -18,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for a daemon to bring the rest to its image. One that has more to do goes on, and the command is refused.
+/// Time for a daemon to write the rest to its image. After that the daemon continues, and the command is refused.
 const END_TIME: Duration = Duration::from_secs(30);
-/// Time after which a user is told what the command waits for.
+/// Time after which the command reports its wait.
 const QUIET_TIME: Duration = Duration::from_millis(500);
 /// Time between two looks at the lock.
 const LOOK: Duration = Duration::from_millis(20);
@@ -115,7 +116,7 @@ impl Holder {
     }
 }
 
-/// What the kernel uses a block device for, which it does not let others claim; and what ends that.
+/// The kernel's use of a block device, which excludes other users, and how to end it.
 pub(super) fn of_device(path: &Path) -> String {
     let found = path.metadata().map(|about| about.rdev()).ok().and_then(|device| {
         let name = |number: u64| {

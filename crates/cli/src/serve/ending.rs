@@ -4,21 +4,21 @@
 //!            signal: unmount                    session ended            all written
 //!  Serving ────────────────▶ unmounted ─────────────────────▶ Finishing ───────────▶ exit 0
 //!     │                                                   ▲       └── some lost, by path ──▶ exit 1
-//!     └── busy: say who, detach, write all ──▶ Detached ──┘ last user gone
+//!     └── busy: list users, detach, write  ──▶ Detached ──┘ last user gone
 //!                                                 └── second signal, when nothing is left to write ──▶ exit 1
 //! ```
-//! A signal that comes while something is not written says what would be lost, and the writing goes on. The third
-//! signal drops it.
+//! A later signal while data is unwritten reports the data that would be lost, and writing continues. The third signal
+//! drops it.
 //!
 //! # Concurrency
-//! The main thread only receives: what may wait for the source, the last try and the writing beside serving, has
-//! threads of its own, which are left behind when the process ends. So a source that hangs keeps nobody from
-//! saying what would be lost, or from ending.
+//! The main thread only receives. The last try and the writing during service may wait for the source, so they have
+//! threads of their own, which the end of the process abandons. So a source that hangs delays neither the report of
+//! unwritten data nor the end.
 //!
 //! # Why
-//! Detaching on the first signal takes the name away but not the files, so a process always ends when told and
-//! nobody loses a write that was accepted. Weakness: what a user writes between the last look and the exit of a
-//! detached mount is lost, as it is when that user's machine stops.
+//! Detaching on the first signal removes the name but not the files. So a process always ends on request, and accepted
+//! writes reach the source. Weakness: writes between the last check and the exit of a detached mount are lost, as in a
+//! crash of the machine.
 
 use super::{Event, Live};
 use crate::control::ended::Verdict;
@@ -35,7 +35,7 @@ use std::thread;
 use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 
-/// The signal that drops what is not written.
+/// The signal that drops unwritten data.
 const DROPPING_SIGNAL: u32 = 3;
 /// Time between two tries to write everything while a detached mount is in use.
 const WRITING_TIME: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ const WRITING_TIME: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) status: ExitCode,
-    /// What the source does not have.
+    /// The data that the source does not have.
     pub(super) verdict: Verdict,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Ending<'a> {
         let (live, sender) = (self.live.clone(), self.sender.clone());
         let write = move || {
             while !live.mount.ended() {
-                // What fails is tried again, and said at the end.
+                // A failed write is tried again, and reported at the end.
                 let _ = live.vfs.write_back_all();
                 if sender.send(Event::Written).is_err() {
                     return;
@@ -171,7 +171,7 @@ impl<'a> Ending<'a> {
         let (live, sender) = (self.live.clone(), self.sender.clone());
         let last_try = move || {
             let verdict = Verdict::new(live.vfs.end(), &live.source);
-            // Nobody listens any more when a signal has ended the process.
+            // The receiver is gone if a signal has ended the process.
             let _ = sender.send(Event::Finished(verdict));
         };
         let started = thread::Builder::new().name("uvfs-last-try".into()).spawn(last_try);
@@ -203,7 +203,7 @@ impl<'a> Ending<'a> {
         Outcome { status, verdict }
     }
 
-    /// As many signals came as it takes to drop what is not written.
+    /// Ends without the unwritten data, after [`DROPPING_SIGNAL`] signals.
     fn drop_rest(&self) -> Outcome {
         let verdict = self.unwritten();
         match verdict.files {

@@ -4,9 +4,9 @@
 //! Asks the kernel for the name of an open directory, or of the file of an image, and the source itself only by a [`Probe`]: it may hang.
 //!
 //! # Why
-//! A mount serves the directory or the file, not the path: `uvfs stat` went on showing the path where something else, or
-//! nothing, was by then. Weakness: the descriptor is opened after the mount's own, so of a source that is replaced
-//! in that moment it shows the other one.
+//! A mount serves the directory or the file, not the path: `uvfs stat` kept showing a path where another object, or
+//! nothing, was by then. Weakness: the descriptor is opened after the mount's own. If the source is replaced between the
+//! two, the path is that of the replacement.
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -29,7 +29,7 @@ pub(super) struct Place {
     removed: Probe<bool>,
 }
 
-/// What has become of a source.
+/// The present state of a source.
 #[derive(Debug, Default)]
 pub(super) struct Now {
     /// Its path, unless that is the old one; or that it was removed.
@@ -48,7 +48,7 @@ impl Place {
         Some(Self { source: Arc::new(source), path, identity, removed: Probe::default() })
     }
 
-    /// What has become of it.
+    /// Its present state.
     pub(super) fn now(&self) -> Now {
         let silent = match self.ask() {
             Asked::Answer(true) => return Now { moved: Some("removed".into()), silent: None },

@@ -1,11 +1,11 @@
 //! `uvfs stat MOUNTPOINT --all`: every counter of the report.
 //!
 //! # Boundary
-//! A report to text. What a person needs first is [`super::summary`]'s.
+//! A report to text. [`super::summary`] has the lines that a person needs first.
 //!
 //! # Why
 //! Sections and counters are laid out by their names and units (`_bytes`), not by a list of them
-//! here: a counter that a layer adds shows without a change. Weakness: its order is the alphabet's.
+//! here, so a new counter of a layer shows without a change here. Weakness: the order is the alphabet's.
 
 use super::layout::{LABEL_WIDTH, Unit, amount, head, line, marks_of, row, unit_of, words};
 use crate::units::{show_count, show_ns};
@@ -53,7 +53,7 @@ fn render_caches(text: &mut String, core: &Value) {
     }
 }
 
-/// What caches count beyond the columns of their table.
+/// Counters of caches beyond the columns of their table.
 fn render_others(text: &mut String, core: &Value) {
     let caches = core.as_object().into_iter().flatten();
     for (name, cache) in caches.filter(|(_, value)| value.get("held").is_some()) {
@@ -64,7 +64,7 @@ fn render_others(text: &mut String, core: &Value) {
     }
 }
 
-/// What is marked, and what is cached by these marks.
+/// The marks, and the counters of their cached objects.
 fn render_policies(text: &mut String, marks: &Value, counters: &Value) {
     render_section(text, "policies", counters);
     for mark in marks_of(marks) {

@@ -1,4 +1,4 @@
-//! `uvfs stat MOUNTPOINT --journal`: what the journal of an image does.
+//! `uvfs stat MOUNTPOINT --journal`: the work of an image's journal.
 //!
 //! # Boundary
 //! From the counters of the store in a mount's report to a table; two reports make what happened between them.
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Counters that say how it is, and not what happened.
+/// Counters that show a present state, not a number of events.
 const LEVELS: [&str; 7] = [
     "transaction",
     "running_blocks",
@@ -30,7 +30,7 @@ pub(super) struct Seen {
     ended: Option<String>,
 }
 
-/// What `report` says: since the mount, or during `interval` from now.
+/// The counters in `report`: since the mount, or during `interval` from now.
 pub(super) fn watch(
     interval: Option<Duration>,
     report: impl Fn() -> Result<Value, Failure>,

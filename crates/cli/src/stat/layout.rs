@@ -1,7 +1,7 @@
 //! How names and amounts of a report are written for people.
 //!
 //! # Boundary
-//! Single values and rows; what is shown, and in which order, is [`super::all`]'s and [`super::summary`]'s.
+//! Single values and rows; [`super::all`] and [`super::summary`] choose and order them.
 
 use crate::control::policies::Mark;
 use crate::shown::shown;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 /// Width of the names on the left.
 pub(super) const LABEL_WIDTH: usize = 22;
 
-/// What is mounted where, and how: the first lines of every report.
+/// Source, mountpoint and options: the first lines of every report.
 pub(super) fn head(text: &mut String, report: &Value) {
     line(text, &string(&report["mountpoint"]), "");
     let store = string(&report["core"]["store"]);
@@ -49,7 +49,7 @@ pub(super) fn unit_of(name: &str) -> Unit {
     if name.ends_with("bytes") { Unit::Bytes } else { Unit::Count }
 }
 
-/// A number in its unit; what is none as it is.
+/// A number in its unit; any other value unchanged.
 pub(super) fn amount(value: &Value, unit: Unit) -> String {
     match (value.as_u64(), unit) {
         (Some(bytes), Unit::Bytes) => show_bytes(bytes),

@@ -1,12 +1,13 @@
-//! `uvfs stat MOUNTPOINT`: what a person wants to know of a mount, in some fifteen lines.
+//! `uvfs stat MOUNTPOINT`: the state of a mount for a person, in some fifteen lines.
 //!
 //! # Boundary
 //! A report to text. Every counter is [`super::all`]'s.
 //!
 //! # Why
-//! Each line answers a question: what is it, does it stay within its memory, do the caches help, does anything
-//! wait, is anything not at the source yet, did anything fail. What a daemon of another version does not report
-//! is left out. Weakness: ratios are of all the time since the mount; a program takes differences of `--json`.
+//! Each line answers a question: what is mounted, does it stay within its memory, do the caches help, does anything
+//! wait, is anything not at the source yet, did anything fail. A line without a value in the report of a daemon of
+//! another version is left out. Weakness: ratios are of all the time since the mount; a program takes differences of
+//! `--json`.
 
 use super::layout::{amount, head, line, marks_of, row, unit_of};
 use crate::units::{show_bytes, show_count, show_time};
@@ -15,7 +16,7 @@ use serde_json::Value;
 /// Marked directories that are shown; `uvfs policy MOUNTPOINT` lists them all.
 const MARKS_MAX: usize = 8;
 
-/// What went wrong, in the counters' words: where it is counted, and what is said of it.
+/// Counters of failures: their place in the report, and their text.
 const TROUBLES: [(&str, &str); 9] = [
     ("/frontend/refused", "requests refused, too many of one user waited"),
     ("/frontend/panics", "requests failed by a bug of uvfs"),
@@ -65,12 +66,12 @@ fn share(part: u64, whole: u64, of: &str) -> String {
         return format!("no {of} yet");
     }
     let percent = part as f64 * 100.0 / whole as f64;
-    // Only what is whole is called so: 99.96 % are not all.
+    // 99.96 % must not round to 100 %.
     let percent = if part == whole { percent } else { percent.min(99.9) };
     format!("{percent:.1} % of {} {of}", show_count(whole))
 }
 
-/// What of the budget is used, and by what.
+/// The used part of the budget, and its users.
 fn memory(report: &Value) -> Option<String> {
     let of = |name: &str| number(report, &format!("/core/budget/{name}"));
     let (limit, program, held) = (of("limit_bytes")?, of("overhead_bytes")?, of("held_bytes")?);
@@ -84,7 +85,7 @@ fn memory(report: &Value) -> Option<String> {
     ))
 }
 
-/// What a cache holds, and how much of what it was asked it answered.
+/// The contents of a cache, and its share of hits.
 fn cache(report: &Value, place: &str, asked: &str) -> Option<String> {
     let of = |name: &str| number(report, &format!("{place}/{name}"));
     let (hits, misses) = (of("hits")?, of("misses")?);
@@ -102,7 +103,7 @@ fn pages(report: &Value) -> Option<String> {
     Some(format!("{} held, hits {answered}", show_bytes(of("held")?)))
 }
 
-/// What the kernel asked, how much of it the caches answered at once, and what waits.
+/// The kernel's requests: their number, the share that the caches answered at once, and those that wait.
 fn requests(report: &Value) -> Option<String> {
     let of = |name: &str| number(report, &format!("/frontend/{name}"));
     let (hits, others) = (of("hits")?, of("inline")?.saturating_add(of("pooled")?));
@@ -131,7 +132,7 @@ fn held_by_kernel(report: &Value) -> Option<String> {
     Some(format!("{} inodes, {} open files", show_count(of("nodes")?), show_count(of("files")?)))
 }
 
-/// What the source does not have yet: the one thing that is lost with the machine.
+/// Data that the source does not have yet: a crash of the machine loses it, and nothing else.
 fn dirty(report: &Value) -> Option<String> {
     report.pointer("/core/pages/dirty_bytes").map(|dirty| amount(dirty, unit_of("dirty_bytes")))
 }
@@ -159,7 +160,7 @@ fn troubles(report: &Value) -> Option<String> {
     Some(if all.is_empty() { "none".into() } else { all.join("; ") })
 }
 
-/// What is marked; nothing if nothing is.
+/// The marks, if there are any.
 fn marks(text: &mut String, report: &Value) {
     let marks = marks_of(&report["policies"]);
     if marks.is_empty() {
@@ -201,8 +202,8 @@ mod tests {
         })
     }
 
-    /// The report was some ninety lines of counters in the order of their names; whether all was well, nobody
-    /// could see.
+    /// The report was some ninety lines of counters in the order of their names, and did not show whether all was
+    /// well.
     #[test]
     fn a_person_reads_fifteen_lines() {
         let expected = "\
