@@ -13,7 +13,7 @@
 //! needs nothing: its `free` is seen. Weakness: other code without frame pointers hides its caller, as a C++ library does
 //! that is linked into the program; allocations before the program's first constructor are not known.
 
-use crate::next::{Next, look, next};
+use crate::next::{Next, next};
 use crate::objects::{FRAMES, allocated, freed};
 use crate::state::{OPEN, RECORDING, enter, gate, leave, simulation};
 use crate::switch::{FRAME_MARK, marked, with_frame};
@@ -50,6 +50,7 @@ fn is_early(block: *mut c_void) -> bool {
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 static MALLOC: Next = Next::new(c"malloc");
 static CALLOC: Next = Next::new(c"calloc");
+static FREE: Next = Next::new(c"free");
 
 /// Looks both up before the program has a thread that could find [`LOOKING`] set by another.
 pub(crate) fn prepare() {
@@ -312,23 +313,42 @@ unsafe extern "C" fn heap_reallocarray(
     }
 }
 
-/// The address of the next `operator new`. A library that the program loaded for itself alone may call `new`: then the
-/// C++ library is not among the libraries that follow this one.
-extern "C" fn look_new(next: &Next) -> usize {
+/// The address of the next `operator new`, or `instead` where there is none. A library that the program loaded for itself
+/// alone may call `new`: then the C++ library is not among the libraries that follow this one.
+fn find_new(next: &Next, instead: usize) -> usize {
+    if next.known().is_none() {
+        // After a failed look-up the C library calls `free`, which must not start another look-up then.
+        FREE.address();
+    }
     if next.address() == 0 {
         [c"libstdc++.so.6", c"libc++abi.so.1"].iter().for_each(|library| next.look_in(library));
     }
-    look(next)
+    next.known().unwrap_or(instead)
+}
+
+extern "C" fn look_new(next: &Next) -> usize {
+    find_new(next, libc::malloc as *const () as usize)
+}
+
+extern "C" fn look_aligned_new(next: &Next) -> usize {
+    find_new(next, aligned_new as *const () as usize)
+}
+
+/// # Safety
+/// None of its own: `aligned_alloc` takes any sizes.
+unsafe extern "C" fn aligned_new(bytes: usize, align: usize) -> *mut c_void {
+    // SAFETY: the program's request.
+    unsafe { libc::aligned_alloc(align, bytes) }
 }
 
 marked!(_Znwm => look_new, c"_Znwm");
 marked!(_Znam => look_new, c"_Znam");
 marked!(_ZnwmRKSt9nothrow_t => look_new, c"_ZnwmRKSt9nothrow_t");
 marked!(_ZnamRKSt9nothrow_t => look_new, c"_ZnamRKSt9nothrow_t");
-marked!(_ZnwmSt11align_val_t => look_new, c"_ZnwmSt11align_val_t");
-marked!(_ZnamSt11align_val_t => look_new, c"_ZnamSt11align_val_t");
-marked!(_ZnwmSt11align_val_tRKSt9nothrow_t => look_new, c"_ZnwmSt11align_val_tRKSt9nothrow_t");
-marked!(_ZnamSt11align_val_tRKSt9nothrow_t => look_new, c"_ZnamSt11align_val_tRKSt9nothrow_t");
+marked!(_ZnwmSt11align_val_t => look_aligned_new, c"_ZnwmSt11align_val_t");
+marked!(_ZnamSt11align_val_t => look_aligned_new, c"_ZnamSt11align_val_t");
+marked!(_ZnwmSt11align_val_tRKSt9nothrow_t => look_aligned_new, c"_ZnwmSt11align_val_tRKSt9nothrow_t");
+marked!(_ZnamSt11align_val_tRKSt9nothrow_t => look_aligned_new, c"_ZnamSt11align_val_tRKSt9nothrow_t");
 
 /// Interposed.
 ///
@@ -339,7 +359,10 @@ unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() || is_early(block) {
         return;
     }
-    let original = next!(c"free": (*mut c_void));
+    let address = FREE.address();
+    // SAFETY: the next allocator's function.
+    let original =
+        unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(address) };
     if gate() == OPEN && enter() {
         let state = simulation();
         state.scheduler.get().advance(state.costs.allocate);

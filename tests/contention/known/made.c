@@ -1,5 +1,5 @@
 /* Eight counters on one line, made by C++'s `operator new`. -DLIBRARY defines it, as a C++ library without frame pointers
-   does; -DALONE loads that library, which its argument names, for itself alone. */
+   does; -DALONE loads that library for itself alone, if its argument names it. */
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static __attribute__((noinline)) void open_aligned(void) {
 int main(int count, char **words) {
     pthread_t threads[8];
 #ifdef ALONE
-    if (count < 2 || !dlopen(words[1], RTLD_NOW | RTLD_LOCAL))
+    if (count > 1 && !dlopen(words[1], RTLD_NOW | RTLD_LOCAL))
         return 1;
 #else
     (void)count, (void)words;

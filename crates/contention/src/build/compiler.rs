@@ -342,6 +342,10 @@ pub fn run(compiler: &[String], words: &[OsString]) -> Result<u8, Error> {
     let runtime = Runtime::install()?;
     let mut all = line.words(&objects);
     all.retain(|word| !strips(&word.to_string_lossy()));
+    if all.iter().any(|word| word == "-static-libstdc++") {
+        // Before the runtime, so that the linker takes `operator new` from the C++ library.
+        all.extend(["-Wl,-Bstatic", "-lstdc++", "-Wl,-Bdynamic"].map(OsString::from));
+    }
     all.extend(link_words(&runtime.link));
     call(compiler, &all)
 }
