@@ -112,7 +112,7 @@ impl View<'_> {
                 let cpu = gains(&|system| self.0.rate_cpu(system, pattern, THREADS, phase));
                 if let Some((wall, cpu)) = wall.zip(cpu) {
                     let row = format!("{}-{}", phase.name(), pattern.name());
-                    rows.push(((row, wall, cpu), gain(seconds[0], seconds[2])));
+                    rows.push(((row, wall, cpu), gain(seconds[0], seconds[1])));
                 }
             }
         }

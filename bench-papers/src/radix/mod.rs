@@ -1,4 +1,4 @@
-//! `uvfs-bench-papers radix`: the experiment of Zijlstra 2007 with our trees, and its rivals.
+//! `uvfs-bench-papers radix`: the experiment of Zijlstra 2007 with our tree, and its rivals.
 //!
 //! # Boundary
 //! The systems, their turns, and the report. `systems` implements a round; `rivals` sends requests
@@ -7,7 +7,9 @@
 //! # Why
 //! The paper inserts, tags, untags and removes 16,777,216 items by two threads, each in its own
 //! half of the range or in turns with the other. It compares one lock, locks from the root down,
-//! and optimistic locks. So do we, with lookups and searches besides. All systems of a setting take
+//! and optimistic locks. Here are the first and the last, with lookups and searches besides;
+//! bench/results/pages-2026-11-21.md has our figures of the second. One lock is around our tree, so
+//! that it also pays for the tree's own locks. All systems of a setting take
 //! turns, so disturbances of the machine affect all alike. Weakness: the rivals are built with
 //! other crates' allocators and run in other processes, so they first touch memory at another time
 //! than ours.
@@ -37,7 +39,7 @@ const QUICK_LIMIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "Examples:
   uvfs-bench-papers radix --quick
-  uvfs-bench-papers radix --systems serial,ladder-path,optimistic    the paper's tables alone
+  uvfs-bench-papers radix --systems serial,optimistic    the paper's tables alone
   uvfs-bench-papers radix --items 4194304 --systems optimistic,xarray,congee --json
 Rivals: cargo build --release --manifest-path bench-compare/Cargo.toml";
 

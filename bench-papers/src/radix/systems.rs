@@ -1,4 +1,4 @@
-//! Our three trees: one round of every operation on a fresh tree, timed.
+//! Our tree, alone and behind one lock: one round of every operation on a fresh tree, timed.
 //!
 //! # Boundary
 //! The work of a phase, and a check of its result; a tree with wrong answers is not measured.
@@ -14,13 +14,14 @@ use std::time::Duration;
 use uvfs_bench_workload::keys::{Keys, Pattern, share};
 use uvfs_bench_workload::team::{self, Stint, team};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::lock::LockClass;
-use uvfs_concurrent::radix::{LadderPath, Locking, Optimistic, Serial, Tag, Tree};
+use uvfs_concurrent::lock::{LockClass, Mutex, MutexGuard};
+use uvfs_concurrent::radix::{Tag, Tree};
 
-static CLASS: LockClass = LockClass::new(1, "bench-radix", "nodes of the measured tree");
+static LOCK: LockClass = LockClass::new(1, "bench-serial", "changes of the measured tree");
+static CLASS: LockClass = LockClass::new(2, "bench-radix", "nodes of the measured tree");
 
-/// Those of this process, the paper's names for them.
-pub(super) const NAMES: [&str; 3] = ["serial", "ladder-path", "optimistic"];
+/// Those of this process, the paper's names for them: with one lock around each change, and with the tree's own locks.
+pub(super) const NAMES: [&str; 2] = ["serial", "optimistic"];
 
 /// The operation on every item, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,9 +86,8 @@ pub(super) fn round(
     items: u64,
 ) -> Result<Round, String> {
     match name {
-        "serial" => round_of::<Serial>(pattern, threads, items),
-        "ladder-path" => round_of::<LadderPath>(pattern, threads, items),
-        "optimistic" => round_of::<Optimistic>(pattern, threads, items),
+        "serial" => round_of(Some(&Mutex::new(&LOCK, ())), pattern, threads, items),
+        "optimistic" => round_of(None, pattern, threads, items),
         other => Err(format!("no tree {other}")),
     }
 }
@@ -96,10 +96,16 @@ fn value(index: u64) -> NonZeroU64 {
     NonZeroU64::MIN.saturating_add(index)
 }
 
-fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<Round, String> {
-    let tree = Tree::<L>::new(&CLASS);
+/// One round; each change is made under `lock`, if there is one.
+fn round_of(
+    lock: Option<&Mutex<()>>,
+    pattern: Pattern,
+    threads: usize,
+    items: u64,
+) -> Result<Round, String> {
+    let tree = Tree::new(&CLASS);
     let results: Vec<Done> = team(threads, |member| {
-        let worker = Worker { tree: &tree, pattern, number: member.number, threads, items };
+        let worker = Worker { tree: &tree, lock, pattern, number: member.number, threads, items };
         let (mut stints, mut bytes) = (Vec::new(), 0);
         for phase in Phase::ALL {
             // All threads do the same for each pattern.
@@ -147,31 +153,49 @@ impl From<team::Span> for Span {
     }
 }
 
-struct Worker<'a, L: Locking> {
-    tree: &'a Tree<L>,
+struct Worker<'a> {
+    tree: &'a Tree,
+    lock: Option<&'a Mutex<()>>,
     pattern: Pattern,
     number: usize,
     threads: usize,
     items: u64,
 }
 
-impl<L: Locking> Worker<'_, L> {
+impl Worker<'_> {
+    /// Takes the lock of changes, if there is one.
+    #[inline]
+    fn held(&self) -> Option<MutexGuard<'_, ()>> {
+        self.lock.map(Mutex::lock)
+    }
+
     /// Runs a phase; returns the number of wrong items.
     fn phase(&self, phase: Phase) -> u64 {
         match phase {
-            Phase::Insert => {
-                self.each(|at| self.tree.insert(at, value(at), &epoch::pin()).is_err())
-            }
+            Phase::Insert => self.each(|at| {
+                let _held = self.held();
+                self.tree.insert(at, value(at), &epoch::pin()).is_err()
+            }),
             Phase::Lookup => self.each(|at| self.tree.get(at, &epoch::pin()) != Some(value(at))),
-            Phase::Tag => self.each(|at| !self.tree.set_tag(at, Tag::Dirty, &epoch::pin())),
+            Phase::Tag => self.each(|at| {
+                let _held = self.held();
+                !self.tree.set_tag(at, Tag::Dirty, &epoch::pin())
+            }),
             Phase::Gang => self.gang(),
-            Phase::Untag => self.each(|at| !self.tree.clear_tag(at, Tag::Dirty, &epoch::pin())),
+            Phase::Untag => self.each(|at| {
+                let _held = self.held();
+                !self.tree.clear_tag(at, Tag::Dirty, &epoch::pin())
+            }),
             Phase::RangeTag => {
                 let (first, end) = share(self.number, self.threads, self.items);
+                let _held = self.held();
                 let tagged = self.tree.set_tags(first..end, Tag::Dirty, &epoch::pin());
                 (end - first).abs_diff(tagged as u64)
             }
-            Phase::Remove => self.each(|at| self.tree.remove(at, &epoch::pin()).is_none()),
+            Phase::Remove => self.each(|at| {
+                let _held = self.held();
+                self.tree.remove(at, &epoch::pin()).is_none()
+            }),
         }
     }
 

@@ -9,7 +9,6 @@
 //! height meanwhile. Weakness: a search by several tags reads the tags one after another. A page that passes a tag from
 //! one word to another may be seen with both or none.
 
-use super::locking::Locking;
 use super::node::{ALL, BITS, Lines, Node, SLOTS, TAGS, bits, slot_of};
 #[cfg(loom)]
 use super::stand_in::Guard;
@@ -126,7 +125,7 @@ fn matching(leaf: &Node, slots: u64, mask: TagMask) -> u64 {
     slots
 }
 
-impl<L: Locking> Tree<L> {
+impl Tree {
     /// The values in `range`, in order of their indexes, as many as fit into `out`. Returns their number.
     #[inline]
     pub fn gang(

@@ -57,14 +57,10 @@
 //! yields the processor between attempts.
 //! Checked by the models in `models` (named there), by `random_operations_agree_with_a_map`,
 //! `every_index_has_a_history_that_can_be_explained` and `a_tag_is_found_although_the_neighbours_clear_theirs`.
-//!
-//! Two other ways of locking, in `paper`, are compiled for tests and for a bench that compares with them.
 
 mod gang;
 mod locking;
 mod node;
-#[cfg(any(feature = "paper-locks", test))]
-mod paper;
 mod range;
 #[cfg(loom)]
 #[path = "../name_table/stand_in.rs"]
@@ -78,9 +74,6 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use locking::{Locking, Optimistic};
-#[cfg(any(feature = "paper-locks", test))]
-pub use paper::{LadderPath, Serial};
 pub use tags::{Tag, TagMask};
 pub use tree::Tree;
 #[cfg(not(loom))]

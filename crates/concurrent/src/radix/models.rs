@@ -17,22 +17,22 @@ use std::num::NonZeroU64;
 static CLASS: LockClass = LockClass::new(1, "model-radix", "test");
 
 /// A tree, its garbage, and the pages of its values.
-struct World<L: Locking> {
-    tree: Tree<L>,
+struct World {
+    tree: Tree,
     domain: Domain,
     pages: [UnsafeCell<u64>; 4],
 }
 
 // SAFETY: a page is written before it is inserted, and read after it is found; loom's cells check that.
-unsafe impl<L: Locking> Sync for World<L> {}
+unsafe impl Sync for World {}
 // SAFETY: a page is written before it is inserted, and read after it is found; loom's cells check that.
-unsafe impl<L: Locking> Send for World<L> {}
+unsafe impl Send for World {}
 
 fn value(page: u64) -> NonZeroU64 {
     NonZeroU64::new(page + 1).expect("not zero")
 }
 
-impl<L: Locking> World<L> {
+impl World {
     /// A world with pages at `indexes`.
     fn with(indexes: &[u64]) -> Arc<Self> {
         let pages = std::array::from_fn(|_| UnsafeCell::new(0));
@@ -121,17 +121,17 @@ impl<L: Locking> World<L> {
     }
 }
 
-/// Runs two threads on a world with pages 0 at `indexes`, for every schedule of each way of locking with at most
-/// `preemptions` preemptions, and checks the result.
-fn check<L: Locking>(
+/// Runs two threads on a world with pages 0 at `indexes`, for every schedule with at most `preemptions`
+/// preemptions, and checks the result.
+fn check(
     preemptions: usize,
     indexes: &'static [u64],
-    one: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
-    other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
-    after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    one: impl Fn(&World) + Send + Sync + Copy + 'static,
+    other: impl Fn(&World) + Send + Sync + Copy + 'static,
+    after: impl Fn(&World) + Send + Sync + Copy + 'static,
 ) {
     Model::new(15, &Order::ALL).preemptions(preemptions).steps(10_000).check(move || {
-        let world = World::<L>::with(indexes);
+        let world = World::with(indexes);
         let others = world.clone();
         let seen = Order::default();
         let theirs = seen.clone();
@@ -148,8 +148,8 @@ fn check<L: Locking>(
 #[test]
 fn model_insert_and_lookup() {
     for indexes in [&[0][..], &[0, 4], &[]] {
-        let insert = |world: &World<Optimistic>| world.insert(1, 1);
-        let get = |world: &World<Optimistic>| {
+        let insert = |world: &World| world.insert(1, 1);
+        let get = |world: &World| {
             let seen = world.get(1);
             assert!([None, Some(1)].contains(&seen));
             assert!(seen.is_none() || world.get(1) == seen, "found, then missed");
@@ -162,38 +162,31 @@ fn model_insert_and_lookup() {
 /// is retired before the parent's slot is emptied, or freed at once.
 #[test]
 fn model_lookup_and_remove() {
-    fn run<L: Locking>() {
-        let get = |world: &World<L>| {
-            let first = world.get(0);
-            assert!(first.is_some() || world.get(0).is_none(), "missed, then found");
-        };
-        let remove = |world: &World<L>| assert!(world.remove(0));
-        check(3, &[0, 2], get, remove, |world| assert_eq!(world.get(0), None));
-    }
-    run::<Optimistic>();
-    run::<Serial>();
-    run::<LadderPath>();
+    let get = |world: &World| {
+        let first = world.get(0);
+        assert!(first.is_some() || world.get(0).is_none(), "missed, then found");
+    };
+    let remove = |world: &World| assert!(world.remove(0));
+    check(3, &[0, 2], get, remove, |world| assert_eq!(world.get(0), None));
 }
 
 /// R2, O2: two insertions into one leaf, and two that each want to make it. Fails with a Relaxed `Word::unlock`, a
 /// Relaxed `Word::lock`, or if `place` does not load the slot again under the lock.
 #[test]
 fn model_insert_and_insert() {
-    fn run<L: Locking>(indexes: &'static [u64]) {
-        let one = |world: &World<L>| world.insert(0, 1);
-        let other = |world: &World<L>| world.insert(1, 2);
+    fn run(indexes: &'static [u64]) {
+        let one = |world: &World| world.insert(0, 1);
+        let other = |world: &World| world.insert(1, 2);
         check(3, indexes, one, other, |world| {
             assert_eq!((world.get(0), world.get(1)), (Some(1), Some(2)));
         });
     }
-    run::<Optimistic>(&[2]);
-    run::<Optimistic>(&[]);
-    run::<Serial>(&[2]);
-    run::<LadderPath>(&[2]);
+    run(&[2]);
+    run(&[]);
     // In an existing leaf.
     let (one, other) = (
-        |world: &World<Optimistic>| world.insert(2, 1),
-        |world: &World<Optimistic>| {
+        |world: &World| world.insert(2, 1),
+        |world: &World| {
             assert!(world.remove(3));
         },
     );
@@ -207,32 +200,23 @@ fn model_insert_and_insert() {
 /// failure, the insertion finds the dead leaf again and again.
 #[test]
 fn model_insert_into_a_leaf_that_goes_away() {
-    fn run<L: Locking>() {
-        let insert = |world: &World<L>| world.insert(1, 1);
-        let remove = |world: &World<L>| assert!(world.remove(0));
-        check(3, &[0, 2], insert, remove, |world| {
-            assert_eq!((world.get(0), world.get(1)), (None, Some(1)));
-        });
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let insert = |world: &World| world.insert(1, 1);
+    let remove = |world: &World| assert!(world.remove(0));
+    check(3, &[0, 2], insert, remove, |world| {
+        assert_eq!((world.get(0), world.get(1)), (None, Some(1)));
+    });
 }
 
 /// R5, the tag race: one thread clears a leaf's last tag and goes up, the other tags the neighbour. Fails if
 /// `settle_above` releases the leaf before the parent's bit is cleared.
 #[test]
 fn model_tag_and_untag_in_one_leaf() {
-    fn run<L: Locking>() {
-        let untag = |world: &World<L>| assert!(world.untag(0));
-        let tag = |world: &World<L>| {
-            assert!(world.tag(1));
-            assert!(world.finds_tagged(1), "tagged, and not found by its tag");
-        };
-        check_tagged(&[0, 1, 2], &[0], untag, tag, |world| assert!(world.finds_tagged(1)));
-    }
-    run::<Optimistic>();
-    run::<Serial>();
-    run::<LadderPath>();
+    let untag = |world: &World| assert!(world.untag(0));
+    let tag = |world: &World| {
+        assert!(world.tag(1));
+        assert!(world.finds_tagged(1), "tagged, and not found by its tag");
+    };
+    check_tagged(&[0, 1, 2], &[0], untag, tag, |world| assert!(world.finds_tagged(1)));
 }
 
 /// R5: a clear goes up from one leaf while a tag goes up from the next leaf, and they are both in the parent. Fails if
@@ -240,16 +224,12 @@ fn model_tag_and_untag_in_one_leaf() {
 /// bit without holding it.
 #[test]
 fn model_clear_goes_up_and_a_tag_comes_below() {
-    fn run<L: Locking>() {
-        let untag = |world: &World<L>| assert!(world.untag(0));
-        let tag = |world: &World<L>| {
-            assert!(world.tag(2));
-            assert!(world.finds_tagged(2), "tagged, and not found by its tag");
-        };
-        check_tagged(&[0, 2, 4], &[0], untag, tag, |world| assert!(world.finds_tagged(2)));
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let untag = |world: &World| assert!(world.untag(0));
+    let tag = |world: &World| {
+        assert!(world.tag(2));
+        assert!(world.finds_tagged(2), "tagged, and not found by its tag");
+    };
+    check_tagged(&[0, 2, 4], &[0], untag, tag, |world| assert!(world.finds_tagged(2)));
 }
 
 /// R5, O3: a thread finds a tag set and therefore takes no lock. Its next search finds the tag, even if the thread that
@@ -257,23 +237,19 @@ fn model_clear_goes_up_and_a_tag_comes_below() {
 /// Relaxed `tags`.
 #[test]
 fn model_tag_that_is_set_already() {
-    fn run<L: Locking>() {
-        let tag = |world: &World<L>| {
-            assert!(world.tag(0));
-            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
-        };
-        check(3, &[0, 2, 4], tag, tag, |world| assert!(world.finds_tagged(0)));
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let tag = |world: &World| {
+        assert!(world.tag(0));
+        assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+    };
+    check(3, &[0, 2, 4], tag, tag, |world| assert!(world.finds_tagged(0)));
 }
 
 /// R5: a thread that found a page removed cannot tag it, also not by finding the old tag. Fails if a removal empties
 /// the slot before it clears the tags.
 #[test]
 fn model_tag_of_a_page_that_is_removed() {
-    let remove = |world: &World<Optimistic>| assert!(world.remove(0));
-    let look = |world: &World<Optimistic>| {
+    let remove = |world: &World| assert!(world.remove(0));
+    let look = |world: &World| {
         assert!(world.get(0).is_some() || !world.tag(0), "gone, and then tagged");
     };
     check_tagged(&[0, 1], &[0], remove, look, |world| assert!(!world.finds_tagged(0)));
@@ -283,13 +259,13 @@ fn model_tag_of_a_page_that_is_removed() {
 /// search. Fails with a Relaxed `occupy`, a Relaxed `occupied`, or if `empty` or `fill` swap their steps.
 #[test]
 fn model_search_and_lookup_agree() {
-    let remove = |world: &World<Optimistic>| assert!(world.remove(0));
-    let look = |world: &World<Optimistic>| {
+    let remove = |world: &World| assert!(world.remove(0));
+    let look = |world: &World| {
         assert!(world.finds(0) || world.get(0).is_none(), "missed by the search only");
     };
     check(3, &[0, 1], remove, look, |_| ());
-    let insert = |world: &World<Optimistic>| world.insert(0, 1);
-    let look = |world: &World<Optimistic>| {
+    let insert = |world: &World| world.insert(0, 1);
+    let look = |world: &World| {
         assert!(world.get(0).is_none() || world.finds(0), "missed by the search only");
     };
     check(3, &[1], insert, look, |_| ());
@@ -299,63 +275,51 @@ fn model_search_and_lookup_agree() {
 /// lock, if `grow` does not set the old root's parent, or with a Relaxed `Core::set_root`.
 #[test]
 fn model_grow_and_change() {
-    fn run<L: Locking>() {
-        let grow = |world: &World<L>| world.insert(2, 1);
-        let insert = |world: &World<L>| world.insert(1, 2);
-        check(3, &[0], grow, insert, |world| {
-            assert_eq!((world.get(1), world.get(2)), (Some(2), Some(1)));
-        });
-        let tag = |world: &World<L>| {
-            assert!(world.tag(0));
-            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
-        };
-        check(3, &[0], grow, tag, |world| assert!(world.finds_tagged(0)));
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let grow = |world: &World| world.insert(2, 1);
+    let insert = |world: &World| world.insert(1, 2);
+    check(3, &[0], grow, insert, |world| {
+        assert_eq!((world.get(1), world.get(2)), (Some(2), Some(1)));
+    });
+    let tag = |world: &World| {
+        assert!(world.tag(0));
+        assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+    };
+    check(3, &[0], grow, tag, |world| assert!(world.finds_tagged(0)));
 }
 
 /// R7: the tree shrinks while the new root is tagged, or the old one gets a value. Fails if `shrink`
 /// takes no lock of the new root, or leaves the old one alive.
 #[test]
 fn model_shrink_and_change() {
-    fn run<L: Locking>() {
-        let shrink = |world: &World<L>| assert!(world.remove(2));
-        let tag = |world: &World<L>| {
-            assert!(world.tag(0));
-            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
-        };
-        check(3, &[0, 2], shrink, tag, |world| assert!(world.finds_tagged(0)));
-        let insert = |world: &World<L>| world.insert(3, 1);
-        check(3, &[0, 2], shrink, insert, |world| assert_eq!(world.get(3), Some(1)));
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let shrink = |world: &World| assert!(world.remove(2));
+    let tag = |world: &World| {
+        assert!(world.tag(0));
+        assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+    };
+    check(3, &[0, 2], shrink, tag, |world| assert!(world.finds_tagged(0)));
+    let insert = |world: &World| world.insert(3, 1);
+    check(3, &[0, 2], shrink, insert, |world| assert_eq!(world.get(3), Some(1)));
 }
 
 /// R7: two removals each leave the root with one child, and both make the tree lower. Fails if `root_and_only_child`
 /// does not check the child's parent again once it has the child.
 #[test]
 fn model_shrink_and_shrink() {
-    fn run<L: Locking>() {
-        let one = |world: &World<L>| assert!(world.remove(4));
-        let other = |world: &World<L>| assert!(world.remove(2));
-        check(3, &[0, 2, 4], one, other, |world| assert_eq!(world.get(0), Some(0)));
-    }
-    run::<Optimistic>();
-    run::<LadderPath>();
+    let one = |world: &World| assert!(world.remove(4));
+    let other = |world: &World| assert!(world.remove(2));
+    check(3, &[0, 2, 4], one, other, |world| assert_eq!(world.get(0), Some(0)));
 }
 
 /// The same as [`check`], with tags on `tagged` at the beginning.
-fn check_tagged<L: Locking>(
+fn check_tagged(
     indexes: &'static [u64],
     tagged: &'static [u64],
-    one: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
-    other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
-    after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    one: impl Fn(&World) + Send + Sync + Copy + 'static,
+    other: impl Fn(&World) + Send + Sync + Copy + 'static,
+    after: impl Fn(&World) + Send + Sync + Copy + 'static,
 ) {
     Model::new(15, &Order::ALL).preemptions(3).steps(10_000).check(move || {
-        let world = World::<L>::with(indexes);
+        let world = World::with(indexes);
         tagged.iter().for_each(|&index| assert!(world.tag(index)));
         let others = world.clone();
         let seen = Order::default();

@@ -52,7 +52,7 @@ struct Header {
 /// A header line and eight lines of slots.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Node {
+pub(super) struct Node {
     header: Header,
     /// Values in a leaf, addresses of children elsewhere; 0 is empty.
     slots: [AtomicU64; SLOTS],

@@ -9,7 +9,7 @@
 //! tags become one store. Weakness: values are inserted and removed one by one.
 
 use super::gang::{Part, limits};
-use super::locking::{Context, Found, Locking, Wish};
+use super::locking::{Found, Wish};
 use super::node::Lines;
 #[cfg(loom)]
 use super::stand_in::Guard;
@@ -19,7 +19,7 @@ use super::tree::{Tree, Unlinked, settle};
 use crate::epoch::Guard;
 use std::ops::RangeBounds;
 
-impl<L: Locking> Tree<L> {
+impl Tree {
     /// Tags all values in `range`. Returns how many did not have the tag.
     pub fn set_tags(&self, range: impl RangeBounds<u64>, tag: Tag, _guard: &Guard) -> usize {
         let mut count = 0;
@@ -58,7 +58,7 @@ impl<L: Locking> Tree<L> {
         };
         let new = chosen & !leaf.tags(tag);
         if new == 0 {
-            locks.untagged(part.base, tag, leaf);
+            locks.release(leaf);
             return 0;
         }
         raise(&mut locks, leaf, tag, new);

@@ -8,7 +8,7 @@
 //! Setting a tag that is already set takes no lock, because dirtying a dirty page is the common case. Weakness: the
 //! first tag of a leaf holds as many locks as there are levels without that tag.
 
-use super::locking::{Context, Found, Locking, Wish};
+use super::locking::{Found, NodeLocks, Wish};
 use super::node::{Node, slot_of};
 #[cfg(loom)]
 use super::stand_in::Guard;
@@ -86,9 +86,9 @@ impl From<Tag> for TagMask {
 
 /// Sets the tag on `slots` of a held leaf, after setting it above. The caller releases the leaf.
 #[inline(always)]
-pub(super) fn raise<'t, C: Context<'t>>(locks: &mut C, leaf: &'t Node, tag: usize, slots: u64) {
+pub(super) fn raise<'t>(locks: &mut NodeLocks<'t>, leaf: &'t Node, tag: usize, slots: u64) {
     let before = leaf.tags(tag);
-    if before == 0 && !C::TAGS_DOWNWARDS {
+    if before == 0 {
         raise_above(locks, leaf, tag);
     }
     leaf.set_tags(tag, before | slots);
@@ -97,7 +97,7 @@ pub(super) fn raise<'t, C: Context<'t>>(locks: &mut C, leaf: &'t Node, tag: usiz
 /// Sets the bits above `node`, which is held and whose word for `tag` is 0: the highest first, with every node between
 /// held meanwhile (R5).
 #[inline(never)]
-fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
+fn raise_above<'t>(locks: &mut NodeLocks<'t>, node: &'t Node, tag: usize) {
     let Some(parent) = locks.parent(node) else { return };
     let before = parent.tags(tag);
     if before == 0 {
@@ -107,7 +107,7 @@ fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
     locks.release(parent);
 }
 
-impl<L: Locking> Tree<L> {
+impl Tree {
     /// Tags the value at `index`; false if there is none. Takes no lock if it already has the tag.
     ///
     /// Why a tag is never lost. The classic failure: one thread clears the last bit of a leaf and goes up. Another sets
@@ -132,7 +132,7 @@ impl<L: Locking> Tree<L> {
             Found::Absent => return false,
         };
         if leaf.value(slot).is_none() {
-            locks.untagged(index, tag, leaf);
+            locks.release(leaf);
             return false;
         }
         raise(&mut locks, leaf, tag, slots);
@@ -154,7 +154,7 @@ impl<L: Locking> Tree<L> {
 }
 
 #[cfg(test)]
-impl<L: Locking> Tree<L> {
+impl Tree {
     /// Whether the value at `index` has the tag. Takes no lock.
     pub(super) fn is_tagged(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
         let tagged = |leaf: &Node| leaf.tags(tag.number()) & 1 << slot_of(index, 0) != 0;

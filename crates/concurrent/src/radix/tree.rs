@@ -12,7 +12,7 @@
 //! The height is in one word with the root's address, so a descent finds the leaf's level without reading a header.
 //! Weakness: a tree that shrinks and grows again across a level's border allocates a root each time.
 
-use super::locking::{Context, Found, Locking, Mode, Optimistic, Place, Wish};
+use super::locking::{Found, NodeLocks, Place, Wish};
 use super::node::{ALL, BITS, NODE_BYTES, Node, SLOTS, TAGS, bits, slot_of};
 #[cfg(loom)]
 use super::stand_in::Guard;
@@ -73,16 +73,14 @@ const LEVEL: u64 = 63;
 /// make the test for `DEAD` sufficient. Linux keeps one lock, and stores one page at a time. Weakness: a sparse tree
 /// costs a node of 576 bytes for each value. Threads that change indexes of one leaf contend for its header. One slow
 /// holder makes others wait.
-pub struct Tree<L: Locking = Optimistic> {
+pub struct Tree {
     pub(super) core: Core,
-    pub(super) anchor: L::Anchor,
 }
 
-/// The part of a tree that all ways of locking share.
+/// The part of a tree that [`NodeLocks`] refers to.
 #[derive(Debug)]
-pub struct Core {
-    /// The root's address and level, or 0. Changed by the holder of the root's lock (or of the lock that replaces it),
-    /// and from 0 by a compare-exchange.
+pub(super) struct Core {
+    /// The root's address and level, or 0. Changed by the holder of the root's lock, and from 0 by a compare-exchange.
     root: AtomicU64,
     pub(super) class: &'static LockClass,
 }
@@ -163,20 +161,6 @@ impl Core {
         above.fill(0, root.address());
         root.set_parent(ptr::from_ref(above).cast_mut());
         self.set_root(Some(above));
-    }
-
-    /// The root, grown until it covers `index`; none in an empty tree. For a holder of the tree's
-    /// only lock.
-    #[cfg(any(feature = "paper-locks", test))]
-    pub(super) fn root_covering<'t>(&self, index: u64) -> Option<&'t Node> {
-        loop {
-            let root = self.root();
-            let node = root.node()?;
-            if root.covers(index) {
-                return Some(node);
-            }
-            self.grow(node);
-        }
     }
 
     /// The root and its child in slot 0, if the root seems to have no other child. Exact for the holder of the root.
@@ -265,9 +249,9 @@ impl Unlinked {
 /// Goes up from `node`, which is held and which lost values or tags; `emptied` are the tags whose words became 0 there.
 /// Unlinks empty nodes. Releases all locks.
 #[inline(always)]
-pub(super) fn settle<'t, C: Context<'t>>(
+pub(super) fn settle<'t>(
     core: &Core,
-    locks: &mut C,
+    locks: &mut NodeLocks<'t>,
     node: &'t Node,
     emptied: u32,
     unlinked: &mut Unlinked,
@@ -280,9 +264,9 @@ pub(super) fn settle<'t, C: Context<'t>>(
 }
 
 #[inline(never)]
-fn settle_above<'t, C: Context<'t>>(
+fn settle_above<'t>(
     core: &Core,
-    locks: &mut C,
+    locks: &mut NodeLocks<'t>,
     mut node: &'t Node,
     mut emptied: u32,
     unlinked: &mut Unlinked,
@@ -322,17 +306,17 @@ fn settle_above<'t, C: Context<'t>>(
     locks.release(node);
 }
 
-impl<L: Locking> Tree<L> {
+impl Tree {
     /// An empty tree, without any node yet. Its locks are of `class`.
     pub fn new(class: &'static LockClass) -> Self {
         let root = AtomicU64::new(0);
-        Self { core: Core { root, class }, anchor: L::Anchor::default() }
+        Self { core: Core { root, class } }
     }
 
     /// Begins an operation.
     #[inline(always)]
-    pub(super) fn locks(&self) -> <L as Mode>::Context<'_> {
-        <L as Mode>::begin(&self.core, &self.anchor)
+    pub(super) fn locks(&self) -> NodeLocks<'_> {
+        NodeLocks::new(&self.core)
     }
 
     /// The value at `index`. Takes no lock and stores to no shared line.
@@ -375,7 +359,7 @@ impl<L: Locking> Tree<L> {
         &self,
         index: u64,
         value: NonZeroU64,
-        mut locks: <L as Mode>::Context<'_>,
+        mut locks: NodeLocks<'_>,
     ) -> Result<(), NonZeroU64> {
         loop {
             match locks.place(index) {
@@ -425,7 +409,7 @@ impl<L: Locking> Tree<L> {
     #[inline]
     pub fn replace(&self, index: u64, value: NonZeroU64, _guard: &Guard) -> Option<NonZeroU64> {
         let mut locks = self.locks();
-        let Found::Leaf(leaf) = locks.leaf(index, Wish::Replace) else { return None };
+        let Found::Leaf(leaf) = locks.leaf(index, Wish::Change) else { return None };
         let slot = slot_of(index, 0);
         let found = leaf.value(slot);
         if found.is_some() {
@@ -458,7 +442,7 @@ impl<L: Locking> Tree<L> {
         let mut locks = self.locks();
         let slot = slot_of(index, 0);
         let slots = 1 << slot;
-        let Found::Leaf(leaf) = locks.leaf(index, Wish::Remove { slots }) else { return None };
+        let Found::Leaf(leaf) = locks.leaf(index, Wish::Change) else { return None };
         let Some(found) = leaf.value(slot).filter(|&found| matches(found)) else {
             locks.release(leaf);
             return None;
@@ -572,7 +556,7 @@ pub(super) fn run(first: usize, length: usize) -> u64 {
     ALL >> (SLOTS - length) << first
 }
 
-impl<L: Locking> Drop for Tree<L> {
+impl Drop for Tree {
     fn drop(&mut self) {
         /// Frees a node and all nodes below it; returns their number.
         fn free(node: &Node) -> usize {
@@ -593,7 +577,7 @@ impl<L: Locking> Drop for Tree<L> {
     }
 }
 
-impl<L: Locking> fmt::Debug for Tree<L> {
+impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tree")
             .field("levels", &self.core.root().node().map_or(0, |root| root.shift() / BITS + 1))

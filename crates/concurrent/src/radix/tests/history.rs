@@ -98,13 +98,13 @@ fn explained(events: &[Event]) -> bool {
 /// Three neighbours, of which the first two share a leaf, and one index that needs a higher tree.
 const INDEXES: [u64; 4] = [62, 63, 64, 1 << 20];
 
-struct Recorder<'a, L: Locking> {
-    tree: &'a Tree<L>,
+struct Recorder<'a> {
+    tree: &'a Tree,
     clock: &'a AtomicU64,
     events: [Vec<Event>; INDEXES.len()],
 }
 
-impl<L: Locking> Recorder<'_, L> {
+impl Recorder<'_> {
     fn operate(&mut self, random: &mut Random, fresh: u64) {
         let at = random.below(INDEXES.len() as u64) as usize;
         let (index, tag) = (INDEXES[at], Tag::Dirty);
@@ -173,44 +173,42 @@ impl<L: Locking> Recorder<'_, L> {
     }
 }
 
-for_each_locking! {
-    fn every_index_has_a_history_that_can_be_explained<L: Locking>() {
-        const THREADS: u64 = 4;
-        const ROUNDS: u64 = 1500;
-        const OPERATIONS: u64 = 7;
-        let barrier = Barrier::new(THREADS as usize);
-        let rounds: Vec<(Tree<L>, AtomicU64)> =
-            (0..ROUNDS).map(|_| (Tree::new(&CLASS), AtomicU64::new(0))).collect();
-        let histories: Vec<Vec<[Vec<Event>; INDEXES.len()]>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let (barrier, rounds) = (&barrier, &rounds);
-                    scope.spawn(move || {
-                        let mut random = Random(thread);
-                        let mut round = |(tree, clock)| {
-                            let mut recorder =
-                                Recorder { tree, clock, events: Default::default() };
-                            barrier.wait();
-                            for operation in 0..OPERATIONS {
-                                let fresh = (thread * OPERATIONS + operation + 1) * 10;
-                                recorder.operate(&mut random, fresh);
-                            }
-                            recorder.events
-                        };
-                        rounds.iter().map(|(tree, clock)| round((tree, clock))).collect()
-                    })
+#[test]
+fn every_index_has_a_history_that_can_be_explained() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 1500;
+    const OPERATIONS: u64 = 7;
+    let barrier = Barrier::new(THREADS as usize);
+    let rounds: Vec<(Tree, AtomicU64)> =
+        (0..ROUNDS).map(|_| (Tree::new(&CLASS), AtomicU64::new(0))).collect();
+    let histories: Vec<Vec<[Vec<Event>; INDEXES.len()]>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (barrier, rounds) = (&barrier, &rounds);
+                scope.spawn(move || {
+                    let mut random = Random(thread);
+                    let mut round = |(tree, clock)| {
+                        let mut recorder = Recorder { tree, clock, events: Default::default() };
+                        barrier.wait();
+                        for operation in 0..OPERATIONS {
+                            let fresh = (thread * OPERATIONS + operation + 1) * 10;
+                            recorder.operate(&mut random, fresh);
+                        }
+                        recorder.events
+                    };
+                    rounds.iter().map(|(tree, clock)| round((tree, clock))).collect()
                 })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-        });
-        for (round, (mut tree, _)) in rounds.into_iter().enumerate() {
-            for at in 0..INDEXES.len() {
-                let events: Vec<Event> =
-                    histories.iter().flat_map(|rounds| rounds[round][at].iter().cloned()).collect();
-                assert!(explained(&events), "round {round}, index {}: {events:#?}", INDEXES[at]);
-            }
-            check_structure(&mut tree);
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for (round, (mut tree, _)) in rounds.into_iter().enumerate() {
+        for at in 0..INDEXES.len() {
+            let events: Vec<Event> =
+                histories.iter().flat_map(|rounds| rounds[round][at].iter().cloned()).collect();
+            assert!(explained(&events), "round {round}, index {}: {events:#?}", INDEXES[at]);
         }
+        check_structure(&mut tree);
     }
 }
 
