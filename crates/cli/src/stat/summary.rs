@@ -17,7 +17,7 @@ use serde_json::Value;
 const MARKS_MAX: usize = 8;
 
 /// Counters of failures: their place in the report, and their text.
-const TROUBLES: [(&str, &str); 9] = [
+const TROUBLES: [(&str, &str); 10] = [
     ("/frontend/refused", "requests refused, too many of one user waited"),
     ("/frontend/panics", "requests failed by a bug of uvfs"),
     ("/frontend/notices_failed", "notices that the kernel refused"),
@@ -26,6 +26,10 @@ const TROUBLES: [(&str, &str); 9] = [
     ("/core/backend/watches_refused", "directories that could not be watched"),
     ("/core/backend/write_conflicts", "changes refused, because other clients were faster"),
     ("/core/backend/checksum_mismatches", "answers without the checksum of their object"),
+    (
+        "/core/backend/damaged_groups",
+        "block groups of the image set aside: a bitmap is damaged, and e2fsck repairs it",
+    ),
     ("/core/backend/refused_after_end", "changes refused, because writing has ended"),
 ];
 

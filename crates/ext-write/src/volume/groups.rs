@@ -75,6 +75,8 @@ struct Space {
     kept: u64,
     inodes: u64,
     directories: u64,
+    /// Groups that were set aside.
+    damaged: u32,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,8 @@ pub struct Room {
     pub free_blocks: u64,
     /// Inodes that nobody uses.
     pub free_inodes: u32,
+    /// Groups with a damaged bitmap, of those that were used since the volume was opened: they are set aside.
+    pub damaged_groups: u32,
 }
 
 /// Which blocks an allocation may take.
@@ -149,6 +153,7 @@ impl Groups {
         Room {
             free_blocks: space.free,
             free_inodes: u32::try_from(space.inodes).unwrap_or(u32::MAX),
+            damaged_groups: space.damaged,
         }
     }
 
@@ -675,6 +680,7 @@ impl Op<'_> {
             if !sound {
                 let mut space = self.volume.groups.space.lock();
                 space.free = space.free.saturating_sub(group.free_blocks.min(bits).into());
+                space.damaged += u32::from(state.inodes != Trust::Damaged);
                 drop(space);
                 log_damage(number, "blocks");
             }
@@ -703,6 +709,7 @@ impl Op<'_> {
             if !sound {
                 let mut space = self.volume.groups.space.lock();
                 space.inodes = space.inodes.saturating_sub(group.free_inodes.min(bits).into());
+                space.damaged += u32::from(state.blocks != Trust::Damaged);
                 drop(space);
                 log_damage(number, "inodes");
             }

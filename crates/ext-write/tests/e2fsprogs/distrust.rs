@@ -55,11 +55,12 @@ fn a_group_with_a_damaged_bitmap_is_set_aside() {
         bytes[bitmap + bit / 8 + 1..bitmap + bit / 8 + 33].fill(0);
         let damaged = bytes[bitmap..bitmap + 1024].to_vec();
         let (device, volume) = volume(bytes);
+        assert_eq!(volume.room().damaged_groups, 0, "found when it is used");
         // The only group: there is no room, and names go on.
         let other = volume.create(ROOT, b"other", &new(Kind::Regular)).unwrap();
         let full = volume.write(other, 0, &[7; 3000]);
         assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
-        assert_eq!(volume.room().free_blocks, 0);
+        assert_eq!((volume.room().free_blocks, volume.room().damaged_groups), (0, 1));
         // What lies there is not freed: its name goes, its blocks stay.
         volume.write(file.number, 5, b"over").unwrap();
         volume.unlink(ROOT, b"file").unwrap();

@@ -314,6 +314,7 @@ impl Backend for WritingImage {
         vec![
             ("replayed_blocks", replayed),
             ("poisoned_inodes", self.poisoned.count() as u64),
+            ("damaged_groups", self.volume.room().damaged_groups.into()),
             ("buffer_bytes", self.volume.held_bytes()),
             ("journal_transaction", now.transaction.into()),
             ("journal_running_blocks", now.running_blocks),
