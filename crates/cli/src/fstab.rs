@@ -125,8 +125,8 @@ fn source(store: &Store) -> Result<Option<PathBuf>, Failure> {
         Store::Memory { .. } => Ok(None),
         // A user's environment does not exist at boot.
         Store::Bucket(_) => Err(refused(
-            "a bucket: at a boot there are no credentials in the environment; mount it by a unit of systemd with \
-             EnvironmentFile=",
+            "a bucket: at a boot there are no credentials in the environment; mount it by the unit uvfs@.service, which \
+             needs a drop-in for the network (docs/systemd.md)",
         )),
         Store::Directory(path) => Ok(Some(path.clone())),
         Store::Image(image) => {
