@@ -508,7 +508,7 @@ impl ChangeSink for News {
         core.counters.news.hit();
         if let Some(directory) = core.inodes.find_changed(&core.clock, parent) {
             {
-                let known = directory.inode.of_directory();
+                let known = directory.inode.dir_state();
                 let mut changes = known.entries.lock();
                 changes.note(&core.clock);
                 known.complete.revoke();
@@ -543,9 +543,9 @@ impl ChangeSink for News {
         core.inodes.note_all(&core.clock);
         core.inodes.for_each(|inode| {
             if inode.kind() == FileKind::Directory {
-                let mut changes = inode.of_directory().entries.lock();
+                let mut changes = inode.dir_state().entries.lock();
                 changes.note(&core.clock);
-                inode.of_directory().complete.revoke();
+                inode.dir_state().complete.revoke();
             }
             inode.expire_attributes(&core.clock);
             if let Some(pages) = inode.known_pages() {

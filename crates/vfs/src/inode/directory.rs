@@ -23,7 +23,7 @@ use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
 impl Inode {
     /// Of a directory: take this before the store is asked about its entries.
     pub(crate) fn ask_entries(&self, clock: &Clock) -> Asked {
-        self.of_directory().entries.lock().ask(clock)
+        self.dir_state().entries.lock().ask(clock)
     }
 
     /// Of a directory: whether it has applied all cleans up to `generation`.
@@ -37,7 +37,7 @@ impl Inode {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         self.names_after_or_parent.store(known.names_after, Relaxed);
         if known.cleaned != CleanTicks::default() {
-            self.of_directory().cleaned.raise(known.cleaned);
+            self.dir_state().cleaned.raise(known.cleaned);
         }
     }
 
@@ -66,13 +66,13 @@ impl Inode {
     pub(crate) fn learn_class(&self, class: Class, generation: u64) {
         // Without any state, it counts as a normal one.
         if class != Class::Normal || self.known_directory().is_some() {
-            self.of_directory().policy.learn(class, generation);
+            self.dir_state().policy.learn(class, generation);
         }
     }
 
     /// Of a directory: all below it is cleaned as of `ticks`. A thread that comes with a later generation sees it.
     pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
-        self.of_directory().cleaned.raise(ticks);
+        self.dir_state().cleaned.raise(ticks);
     }
 
     /// Of a directory: applies the cleans up to `generation`.
@@ -81,7 +81,7 @@ impl Inode {
             if ticks == CleanTicks::default() {
                 return;
             }
-            let known = self.of_directory();
+            let known = self.dir_state();
             known.cleaned.raise(ticks);
             // ORDERING: Acquire, partner the store below: a clean that is seen here has been applied.
             if ticks.names > self.names_after_or_parent.load(Acquire) {
@@ -141,7 +141,7 @@ impl Inode {
         until: Expiry,
         listed: Option<Arc<Listed>>,
     ) -> Option<Arc<Listed>> {
-        let known = self.of_directory();
+        let known = self.dir_state();
         let old = match listed {
             Some(listed) => known.kept().set(Some(listed)),
             None => known.known_kept().and_then(|mut kept| kept.set(None)),

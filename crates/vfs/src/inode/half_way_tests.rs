@@ -355,7 +355,7 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
         world.store.owed.fetch_add(1, Relaxed);
         let ticket = core.clock.now();
         if overtaken {
-            elsewhere.inode.of_directory().entries.lock().note(&core.clock);
+            elsewhere.inode.dir_state().entries.lock().note(&core.clock);
         }
         let answer = (name, &entry(FILE));
         let (again, valid) = core.admit(&elsewhere, ticket, answer, crate::names::Arrival::Asked);
@@ -381,7 +381,7 @@ fn a_directory_that_forgets_its_names_is_not_complete() {
     };
     for forgets in [&forget as &dyn Fn(&Inode), &clean] {
         let early = world.core().clock.now();
-        let admits = |ticket| directory.inode.of_directory().entries.lock().admits(ticket);
+        let admits = |ticket| directory.inode.dir_state().entries.lock().admits(ticket);
         assert!(admits(early));
         directory.inode.declare_complete(0, Expiry::NEVER, None);
         let claimed = directory.inode.claim_complete(&mut None);
@@ -403,8 +403,8 @@ fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
     let early = world.core().clock.now();
     assert!(world.core().inodes.find_changed(&world.core().clock, DIRECTORY).is_none());
     let new = world.adopt(DIRECTORY, early);
-    assert!(!new.inode.of_directory().entries.lock().admits(early));
-    assert!(new.inode.of_directory().entries.lock().admits(world.core().clock.now()));
+    assert!(!new.inode.dir_state().entries.lock().admits(early));
+    assert!(new.inode.dir_state().entries.lock().admits(world.core().clock.now()));
     world.end_all(new);
 }
 

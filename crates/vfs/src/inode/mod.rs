@@ -18,7 +18,7 @@
 //!
 //! # Layout
 //! Three cache lines: the words that a walk reads, the other attributes, the words that holders write. State that few
-//! inodes need ([`Rest`]) is allocated on demand.
+//! inodes need ([`InodeExtra`]) is allocated on demand.
 //!
 //! # Why
 //! A lookup does not know its inode before the answer, so it could not sample a version per object. Bad at: cold
@@ -45,7 +45,7 @@ pub use expiry::pass_time;
 pub(crate) use expiry::{Expiry, Moment};
 pub(crate) use listed::{Listed, ListedBytes, POSITIONS_MAX, PassedOver, Recording, place_of};
 pub use node::Node;
-pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
+pub(crate) use rest::{CleanTicks, DirState, InodeExtra, Progress};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
 use self::cached::CachedWords;
@@ -86,7 +86,7 @@ pub(crate) struct Inode {
     orphan: OrphanMark,
     /// Serialises writers of `cached`, and decides which answers may become its value.
     changes: Mutex<Freshness>,
-    rest: LazyBox<Rest>,
+    rest: LazyBox<InodeExtra>,
     core: Weak<Core>,
 }
 
@@ -263,8 +263,8 @@ impl Inode {
     }
 
     /// The state that few inodes have. Makes it.
-    pub(crate) fn rest(&self) -> &Rest {
-        let (rest, made) = self.rest.get_or_make(Rest::default);
+    pub(crate) fn rest(&self) -> &InodeExtra {
+        let (rest, made) = self.rest.get_or_make(InodeExtra::default);
         if made && let Some(core) = self.core.upgrade() {
             core.inodes.made_rest();
         }
@@ -272,21 +272,21 @@ impl Inode {
     }
 
     /// The state of a directory in use. Makes it.
-    pub(crate) fn of_directory(&self) -> &OfDirectory {
-        let (known, made) = self.rest().of_directory.get_or_make(OfDirectory::default);
+    pub(crate) fn dir_state(&self) -> &DirState {
+        let (known, made) = self.rest().dir_state.get_or_make(DirState::default);
         if made && let Some(core) = self.core.upgrade() {
             core.inodes.made_directory();
         }
         known
     }
 
-    /// Like [`Inode::of_directory`], but only if it was made before.
-    pub(crate) fn known_directory(&self) -> Option<&OfDirectory> {
-        self.known_rest()?.of_directory.get()
+    /// Like [`Inode::dir_state`], but only if it was made before.
+    pub(crate) fn known_directory(&self) -> Option<&DirState> {
+        self.known_rest()?.dir_state.get()
     }
 
     /// Like [`Inode::rest`], but only if it was made before.
-    pub(crate) fn known_rest(&self) -> Option<&Rest> {
+    pub(crate) fn known_rest(&self) -> Option<&InodeExtra> {
         self.rest.get()
     }
 

@@ -41,7 +41,7 @@ impl Inode {
         if self.id == InodeId::ROOT {
             return true;
         }
-        let (slot, mut joined, mut left) = (&self.of_directory().parent, Ticket::default(), None);
+        let (slot, mut joined, mut left) = (&self.dir_state().parent, Ticket::default(), None);
         let old = loop {
             let mut slot = slot.lock();
             match &mut *slot {

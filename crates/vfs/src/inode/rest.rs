@@ -20,8 +20,8 @@ use uvfs_concurrent::primitive::atomic::{
 
 /// For an inode that is read, written, locked or guarded by more than its mode, and for a directory
 /// in use.
-pub(crate) struct Rest {
-    pub(super) of_directory: LazyBox<OfDirectory>,
+pub(crate) struct InodeExtra {
+    pub(super) dir_state: LazyBox<DirState>,
     acl: LazyBox<Mutex<Option<Arc<Acl>>>>,
     pub(super) bypassed: Mutex<Bypassed>,
     pub(crate) pages: OnceLock<Arc<FilePages>>,
@@ -29,10 +29,10 @@ pub(crate) struct Rest {
 }
 
 // Every open file has one.
-const _: () = assert!(size_of::<Rest>() <= 64);
+const _: () = assert!(size_of::<InodeExtra>() <= 64);
 
 /// State of a directory in use.
-pub(crate) struct OfDirectory {
+pub(crate) struct DirState {
     /// Changes of its entries.
     pub(crate) entries: Mutex<Freshness>,
     /// Whether all its names are in the cache, and the [`Expiry`] of that as a word. Changed under `entries`.
@@ -124,10 +124,10 @@ impl Cleaned {
     }
 }
 
-impl Default for Rest {
+impl Default for InodeExtra {
     fn default() -> Self {
         Self {
-            of_directory: LazyBox::new(),
+            dir_state: LazyBox::new(),
             acl: LazyBox::new(),
             bypassed: Mutex::new(&lock_order::INODE_BYPASS, Bypassed::default()),
             pages: OnceLock::new(),
@@ -136,7 +136,7 @@ impl Default for Rest {
     }
 }
 
-impl Rest {
+impl InodeExtra {
     /// The access control list of the cached attributes, if there is one.
     pub(super) fn acl(&self) -> Option<Arc<Acl>> {
         self.acl.get().and_then(|acl| acl.lock().clone())
@@ -153,7 +153,7 @@ impl Rest {
     }
 }
 
-impl Default for OfDirectory {
+impl Default for DirState {
     fn default() -> Self {
         Self {
             entries: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
@@ -168,13 +168,13 @@ impl Default for OfDirectory {
     }
 }
 
-impl OfDirectory {
+impl DirState {
     /// The kept listing, if there ever was one.
     pub(crate) fn known_kept(&self) -> Option<MutexGuard<'_, Kept>> {
         self.kept.get().map(|kept| kept.lock())
     }
 
-    /// Like [`OfDirectory::known_kept`], but makes it.
+    /// Like [`DirState::known_kept`], but makes it.
     pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
         let new = || Mutex::new(&lock_order::LISTED, Kept::default());
         self.kept.get_or_make(new).0.lock()

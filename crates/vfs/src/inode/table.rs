@@ -15,7 +15,7 @@
 //! Otherwise it waits in the *orphan queue*, oldest first. The thread that makes an inode inactive queues it, as does
 //! the thread that removes its last name. The queue itself drops inodes that have a name.
 
-use super::{CleanTicks, Clock, Expiry, Inode, Node, OfDirectory, Rest, Ticket, flag};
+use super::{CleanTicks, Clock, DirState, Expiry, Inode, InodeExtra, Node, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
@@ -45,9 +45,9 @@ const ORPHANS_AT_ONCE: usize = 64;
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * (size_of::<ById>() + 1);
 
 /// Bytes of an inode's further state, as far as it is counted.
-pub(crate) const REST_BYTES: usize = size_of::<Rest>();
+pub(crate) const REST_BYTES: usize = size_of::<InodeExtra>();
 /// And of a directory's.
-const DIRECTORY_BYTES: usize = size_of::<OfDirectory>();
+const DIRECTORY_BYTES: usize = size_of::<DirState>();
 
 /// An inode in the table: found by its id, which it holds itself.
 #[derive(Debug)]
@@ -177,9 +177,9 @@ pub(crate) struct InodeTable {
     orphans: Mutex<Orphans>,
     /// Sizes, counted by thread: inserts and removals on many cores share no line. They are added up rarely.
     count: Counter,
-    /// Inodes that have a [`Rest`].
+    /// Inodes that have a [`InodeExtra`].
     rests: Counter,
-    /// Those that have an [`OfDirectory`].
+    /// Those that have an [`DirState`].
     directories: Counter,
     /// Inodes without a name in the store that are still held.
     leaving: Counter,
@@ -311,7 +311,7 @@ impl InodeTable {
         drop(displaced);
         if overtaken && inode.is_directory() {
             // News of its entries may have found no inode.
-            inode.of_directory().entries.lock().note(&core.clock);
+            inode.dir_state().entries.lock().note(&core.clock);
         }
         Node { inode }
     }
@@ -452,12 +452,12 @@ impl InodeTable {
         self.count() * INODE_BYTES + rests * REST_BYTES + directories * DIRECTORY_BYTES
     }
 
-    /// An inode got its [`Rest`].
+    /// An inode got its [`InodeExtra`].
     pub(super) fn made_rest(&self) {
         self.rests.hit();
     }
 
-    /// A directory got its [`OfDirectory`].
+    /// A directory got its [`DirState`].
     pub(super) fn made_directory(&self) {
         self.directories.hit();
     }

@@ -75,7 +75,7 @@ impl Core {
             Target::Node(node) if !node.is_directory() => Some(&node.inode),
             _ => None,
         };
-        let entries = &directory.inode.of_directory().entries;
+        let entries = &directory.inode.dir_state().entries;
         if let Some(file) = file {
             file.bring_pages_to(directory, || entries.lock().admits(asked));
         }

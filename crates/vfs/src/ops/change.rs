@@ -70,9 +70,9 @@ impl<'a> NameChange<'a> {
         core.reclassify_if_due();
         core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
-            let mut changes = directory.inode.of_directory().entries.lock();
+            let mut changes = directory.inode.dir_state().entries.lock();
             let knows = knows(&|asked| changes.admits(asked));
-            let whole = &directory.inode.of_directory().complete;
+            let whole = &directory.inode.dir_state().complete;
             let stands = whole
                 .claim()
                 .is_some_and(|claim| whole.stands(claim, core.names.losses(), directory.id().0));
@@ -101,7 +101,7 @@ impl<'a> NameChange<'a> {
 
     /// Whether no other change of the directory has begun or ended since this one began.
     pub(super) fn alone(&self) -> bool {
-        self.directory.inode.of_directory().entries.lock().is_alone(self.entries)
+        self.directory.inode.dir_state().entries.lock().is_alone(self.entries)
     }
 
     /// The change succeeded. `outcome` has the new meaning of each name, in the order given to
@@ -114,7 +114,7 @@ impl<'a> NameChange<'a> {
         self.committed = true;
         let core = self.core;
         let directory = &self.directory.inode;
-        let mut changes = directory.of_directory().entries.lock();
+        let mut changes = directory.dir_state().entries.lock();
         let alone = changes.end(&core.clock, self.entries);
         let told = self
             .names
@@ -130,7 +130,7 @@ impl<'a> NameChange<'a> {
                     if let Target::Node(node) = target
                         && self.complete
                         && told
-                        && let Some(mut kept) = directory.of_directory().known_kept()
+                        && let Some(mut kept) = directory.dir_state().known_kept()
                     {
                         kept.add(name.as_bytes(), node.number(), node.kind());
                     }
@@ -141,8 +141,8 @@ impl<'a> NameChange<'a> {
             }
         }
         if self.complete && alone && told {
-            directory.of_directory().complete.resume();
-        } else if let Some(mut kept) = directory.of_directory().known_kept() {
+            directory.dir_state().complete.resume();
+        } else if let Some(mut kept) = directory.dir_state().known_kept() {
             kept.forget();
         }
         alone

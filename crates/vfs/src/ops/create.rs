@@ -56,7 +56,7 @@ impl Vfs {
     /// A new directory has no names, so it is complete.
     fn declare_empty(&self, directory: &Node, ticket: Ticket) {
         let core = &self.core;
-        let changes = directory.inode.of_directory().entries.lock();
+        let changes = directory.inode.dir_state().entries.lock();
         // Neither its entries nor the directory itself may have changed, or have been evicted and
         // cached again.
         if changes.admits(ticket) && directory.inode.changed() <= ticket {

@@ -63,7 +63,7 @@ impl Core {
             return Vec::new();
         };
         if ended && let Some(parent) = &parent {
-            parent.inode.of_directory().kept().reading.trusted = true;
+            parent.inode.dir_state().kept().reading.trusted = true;
         }
         (from..to)
             .filter_map(|place| Some((place, self.small_file(directory, &listed, place)?)))
@@ -78,11 +78,11 @@ impl Core {
         file: &Node,
     ) -> Option<(Arc<Listed>, usize, usize, bool)> {
         let trusted = parent.is_some_and(|parent| {
-            parent.inode.of_directory().known_kept().is_some_and(|kept| kept.reading.trusted)
+            parent.inode.dir_state().known_kept().is_some_and(|kept| kept.reading.trusted)
         });
         let size = file.inode.last_attributes().size;
         let window_max = (self.pages_allowed() / SHARE / size.max(4096)).min(WINDOW_MAX as u64);
-        let mut kept = directory.inode.of_directory().known_kept()?;
+        let mut kept = directory.inode.dir_state().known_kept()?;
         let listed = kept.current()?.clone();
         let reading = kept.reading;
         let place = listed.find(file.number(), reading.at)?;
@@ -110,7 +110,7 @@ impl Core {
             && place >= SKIP_MAX
             && let Some(parent) = parent
         {
-            parent.inode.of_directory().kept().reading.trusted = false;
+            parent.inode.dir_state().kept().reading.trusted = false;
         }
         Some((listed, from, to, ended))
     }
@@ -133,7 +133,7 @@ impl Core {
 
     /// Fetches `file`, at `place` of `directory`, if its reader has not passed it.
     pub(crate) fn fetch_file(&self, directory: &Node, file: &Node, place: usize) {
-        let expected = directory.inode.of_directory().known_kept().is_some_and(|kept| {
+        let expected = directory.inode.dir_state().known_kept().is_some_and(|kept| {
             kept.reading.run > 0 && (kept.reading.at..kept.reading.fetched).contains(&place)
         });
         if expected && self.fetch_small(file, FileRef::unopened(file.id())) {

@@ -138,7 +138,7 @@ impl Vfs {
         }
         let kept = match from {
             Cookie(0) => core.listed_now(directory).map(|listed| (listed, 0)),
-            _ => directory.inode.of_directory().known_kept().and_then(|mut kept| kept.at(from)),
+            _ => directory.inode.dir_state().known_kept().and_then(|mut kept| kept.at(from)),
         };
         match (kept, place_of(from)) {
             (Some((listed, place)), _) => {
@@ -154,7 +154,7 @@ impl Vfs {
             // The list was evicted: entries already offered are passed over.
             (None, Some(_)) => {
                 core.counters.listing_misses.hit();
-                let kept = directory.inode.of_directory().known_kept();
+                let kept = directory.inode.dir_state().known_kept();
                 let offered = kept.and_then(|kept| kept.offered_before(from));
                 // If that is unknown, names are offered twice rather than not at all.
                 let passed_over = offered.map(|(offered, place)| offered.before(place));
@@ -317,7 +317,7 @@ impl Core {
                 Now::Unknown => entries.name(name, next, number, kind),
             };
             if !wanted {
-                if let Some(mut kept) = directory.inode.of_directory().known_kept() {
+                if let Some(mut kept) = directory.inode.dir_state().known_kept() {
                     kept.stopped(listed.number(), place - 1);
                 }
                 return;
@@ -328,7 +328,7 @@ impl Core {
     /// The present state of `name`, from a listing of `directory`. An expired name counts as unchanged.
     fn name_now(&self, directory: &Node, name: Name<'_>) -> Now {
         let guard = epoch::pin();
-        let known = directory.inode.of_directory();
+        let known = directory.inode.dir_state();
         let claim = known.complete.claim();
         match self.names.last_known(&guard, &directory.inode, name) {
             // Not proof that the name is gone: its inode was evicted, or another name of its inode was removed.
@@ -394,7 +394,7 @@ pub(crate) struct Refresh(Node);
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        self.0.inode.of_directory().kept().refreshing = false;
+        self.0.inode.dir_state().kept().refreshing = false;
     }
 }
 
@@ -402,7 +402,7 @@ impl Drop for Refresh {
 impl Core {
     /// The caller lists `directory` again. `None` if another thread does so already.
     fn begin_refresh(&self, directory: &Node) -> Option<Refresh> {
-        let mut kept = directory.inode.of_directory().kept();
+        let mut kept = directory.inode.dir_state().kept();
         let begins = !std::mem::replace(&mut kept.refreshing, true);
         begins.then(|| Refresh(directory.clone()))
     }
@@ -487,7 +487,7 @@ impl Core {
             true => self.clock.tick().into(),
             false => directory.inode.ask_entries(&self.clock),
         };
-        let mut listing = directory.inode.of_directory().listing.lock();
+        let mut listing = directory.inode.dir_state().listing.lock();
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
             let until = self.complete_expiry();
@@ -501,7 +501,7 @@ impl Core {
     /// it began, the directory is complete.
     fn end_listing(&self, directory: &Node, progress: Option<Progress>, at: Cookie, ended: bool) {
         let Some(progress) = progress else { return };
-        let known = directory.inode.of_directory();
+        let known = directory.inode.dir_state();
         if !ended {
             *known.listing.lock() = Some(Box::new(Progress { next: at, ..progress }));
             return;
@@ -520,13 +520,13 @@ impl Core {
     ) {
         let asked = asked.into();
         // Long lists are compared before the lock is taken: every lookup in the directory waits for that lock.
-        let known = directory.inode.of_directory().known_kept();
+        let known = directory.inode.dir_state().known_kept();
         let compared = known.and_then(|kept| kept.current().cloned()).filter(|_| listed.is_some());
         let mut gone = match (&compared, &listed) {
             (Some(old), Some(listed)) => old.names_without(listed),
             _ => Vec::new(),
         };
-        let changes = directory.inode.of_directory().entries.lock();
+        let changes = directory.inode.dir_state().entries.lock();
         if !changes.admits(asked) {
             return;
         }
@@ -652,7 +652,7 @@ impl Core {
         }
         let Some(parent) = directory.parent() else { return };
         {
-            let mut kept = parent.inode.of_directory().kept();
+            let mut kept = parent.inode.dir_state().kept();
             let siblings = &mut kept.siblings;
             siblings.listed = siblings.listed.saturating_add(1);
             if siblings.pause > 0 || siblings.listed < SIBLINGS_MIN {
@@ -661,7 +661,7 @@ impl Core {
             }
         }
         let helped = self.ask_below(&parent, directory);
-        let mut kept = parent.inode.of_directory().kept();
+        let mut kept = parent.inode.dir_state().kept();
         let pause = if helped { 0 } else { (kept.siblings.paused * 2).clamp(2, PAUSE_MAX) };
         (kept.siblings.pause, kept.siblings.paused) = (pause, pause);
     }

@@ -109,7 +109,7 @@ impl Core {
             return;
         }
         {
-            let mut kept = directory.inode.of_directory().kept();
+            let mut kept = directory.inode.dir_state().kept();
             if kept.queued != 0 {
                 return;
             }
@@ -131,7 +131,7 @@ impl Core {
         for place in self.lists.take(count) {
             // Dropped at the end of the step, with no lock held.
             let Some(node) = self.inodes.peek(place.id) else { continue };
-            let Some(mut kept) = node.inode.of_directory().known_kept() else { continue };
+            let Some(mut kept) = node.inode.dir_state().known_kept() else { continue };
             if kept.queued != place.number {
                 continue;
             }
@@ -272,7 +272,7 @@ mod tests {
         // One directory whose list becomes useless repeatedly has one place.
         list(vfs.root());
         for _ in 0..64 {
-            vfs.root().inode.of_directory().kept().forget();
+            vfs.root().inode.dir_state().kept().forget();
             vfs.refresh(vfs.root()).unwrap();
         }
         vfs.core.drop_lists(Some(usize::MAX));
@@ -294,7 +294,7 @@ mod tests {
             let found = vfs.lookup(&Caller::root(), vfs.root(), name).unwrap();
             let node = found.found().unwrap().node;
             vfs.refresh(&node).unwrap();
-            let kept = node.inode.of_directory().known_kept();
+            let kept = node.inode.dir_state().known_kept();
             assert_eq!(kept.is_some_and(|kept| kept.current().is_some()), is_kept, "{files}");
         }
         vfs.core.drop_lists(None);

@@ -141,7 +141,7 @@ impl Marks {
         mark: Option<Class>,
         account: Account,
     ) -> Result<bool> {
-        let own = &directory.inode.of_directory().own_mark;
+        let own = &directory.inode.dir_state().own_mark;
         let mut marked = self.marked.lock();
         if own.get() == mark {
             return Ok(false);
