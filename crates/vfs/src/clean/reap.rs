@@ -126,7 +126,7 @@ impl Reaper<'_> {
     }
 
     fn pages_of(&mut self, file: &Arc<FilePages>, clean: Clean, dirty: Dirty) {
-        let write = dirty == Dirty::WriteFirst && file.holds_back();
+        let write = dirty == Dirty::WriteFirst && file.has_unwritten();
         if write && self.core.bring_to_store(file).is_err() {
             self.report.not_written += 1;
         }
@@ -263,7 +263,7 @@ impl Reaper<'_> {
             }
             let inodes = &mut self.report.inodes;
             inodes.found.add(1, INODE_BYTES as u64);
-            match inode.known_pages().is_some_and(|pages| pages.holds_back()) {
+            match inode.known_pages().is_some_and(|pages| pages.has_unwritten()) {
                 true => inodes.dirty.add(1, INODE_BYTES as u64),
                 false => inodes.busy.add(1, INODE_BYTES as u64),
             }

@@ -148,7 +148,7 @@ impl Vfs {
         if let Some(pages) = node.inode.known_pages() {
             // Only the store knows where its holes are, so it needs the written data first.
             self.core.write_out_all(pages)?;
-            if pages.holds_back() && self.core.takes_whole_files() {
+            if pages.has_unwritten() && self.core.takes_whole_files() {
                 // It does not know them before the file is complete. Until then all of it counts as data.
                 let size = self.attributes(node, None)?.size;
                 return match target {

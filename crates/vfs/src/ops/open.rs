@@ -127,7 +127,7 @@ impl Vfs {
     /// store.
     pub fn try_flush(&self, file: &OpenFile) -> Option<Result<()>> {
         let pages = file.node.inode.known_pages().filter(|_| self.core.caches_pages())?;
-        if file.mode.write || pages.holds_back() {
+        if file.mode.write || pages.has_unwritten() {
             return None;
         }
         Some(pages.errors.check_and_advance(&file.error_cursor).map_or(Ok(()), Err))
@@ -199,7 +199,7 @@ impl OpenFile {
         let shared = match self.node.inode.known_pages() {
             Some(pages) => {
                 let plain = !self.mode.write && !self.bypass && self.file != FileId::NONE;
-                plain && !pages.holds_back() && pages.opens.release_shared(self.file)
+                plain && !pages.has_unwritten() && pages.opens.release_shared(self.file)
             }
             None => false,
         };

@@ -134,7 +134,7 @@ impl Vfs {
         // Other programs may have made a name that was never seen here. Unwritten data must not be lost because of
         // that.
         let sure = self.core.capabilities.authority == Authority::Sole
-            || !victim.inode.known_pages().is_some_and(|pages| pages.holds_back());
+            || !victim.inode.known_pages().is_some_and(|pages| pages.has_unwritten());
         let unlinked = (names <= 1 && sure)
             || victim.is_directory()
             || match self.refresh_node(victim) {

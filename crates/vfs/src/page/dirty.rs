@@ -19,7 +19,7 @@
 //! As Linux, which keeps `b_dirty` and `b_io`. Before, each step went over one list: one failing file among 100,000
 //! cost 100,000 looks for each pause. Weakness: the tree allocates under the lock, once for every few files.
 
-use super::file::{FilePages, Local};
+use super::file::{FilePages, WriteState};
 use crate::lock_order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl DirtyFiles {
     pub(super) fn add(&self, file: Arc<FilePages>) -> bool {
         let mut queue = self.0.lock();
         let mut local = file.local();
-        if local.queued.is_some() || local.keeps.is_none() {
+        if local.queued.is_some() || local.pinned_inode.is_none() {
             return false;
         }
         let since = local.since;
@@ -106,7 +106,7 @@ impl DirtyFiles {
     pub(super) fn remove_written_back(&self, file: &FilePages) -> bool {
         let mut queue = self.0.lock();
         let mut local = file.local();
-        if local.keeps.is_some() {
+        if local.pinned_inode.is_some() {
             return false;
         }
         let place = local.queued.take();
@@ -187,7 +187,7 @@ impl Queue {
     fn put(
         &mut self,
         file: &FilePages,
-        choose: impl FnOnce(&Local) -> (WaitsFor, Option<Instant>),
+        choose: impl FnOnce(&WriteState) -> (WaitsFor, Option<Instant>),
     ) {
         let mut local = file.local();
         if let Some(old) = local.queued {
@@ -387,10 +387,10 @@ mod tests {
         assert!(odd.why_not_written().is_some());
         store.refusal.store(0, Relaxed);
         let mut all = 0;
-        while odd.holds_back() {
+        while odd.has_unwritten() {
             let (looks, next) = step(core);
             all += looks;
-            if let Some(next) = next.filter(|_| odd.holds_back()) {
+            if let Some(next) = next.filter(|_| odd.has_unwritten()) {
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
         }

@@ -11,9 +11,9 @@
 //! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and
 //! times are those here, whatever the store reports.
 //!
-//! The lock of [`Local`] is innermost but for the page's own. It has the file's state, the data that the store lacks:
+//! The lock of [`WriteState`] is innermost but for the page's own. It has the file's state, the data that the store lacks:
 //!
-//! | state | `keeps` | `writers` | `unwritten` | `changed` | `pause` | left by |
+//! | state | `pinned_inode` | `writers` | `unwritten` | `changed` | `pause` | left by |
 //! |---|---|---|---|---|---|---|
 //! | clean | none | 0 | 0 | none | none | a writer: `begin_write` |
 //! | being written | the node | > 0 | any | any | any | its last writer: `end_write`, to *dirty*, or to *clean* if it wrote nothing |
@@ -87,7 +87,7 @@ pub(crate) struct FilePages {
     pub(super) home: Home,
     /// It was fetched because other files of its directory are read in order, and was not read since.
     expected: AtomicBool,
-    local: Mutex<Option<Box<Local>>>,
+    local: Mutex<Option<Box<WriteState>>>,
 }
 
 // Every open file has one.
@@ -95,7 +95,7 @@ const _: () = assert!(size_of::<FilePages>() <= 272);
 
 /// State that the store does not know yet. Made at the first write, freed when the file has left the queue.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct WriteState {
     /// Pages dirty or being written. Lags behind while there are `writers`, and may be below zero.
     pub(super) unwritten: i64,
     /// Writes in progress.
@@ -116,7 +116,7 @@ pub(super) struct Local {
     /// Threads that are writing it back.
     pub(super) helpers: u32,
     /// Keeps the inode while data is unwritten.
-    pub(super) keeps: Option<Node>,
+    pub(super) pinned_inode: Option<Node>,
     /// Since when data is unwritten.
     pub(super) since: Option<Instant>,
     /// The store failed: write-back pauses.
@@ -167,26 +167,26 @@ impl Version {
 }
 
 /// The state of a file without unwritten data.
-static NOTHING: Local = Local::NOTHING;
+static NOTHING: WriteState = WriteState::NOTHING;
 
 /// [`FilePages::local`]: can be read before it exists, and is made at the first change.
 pub(super) struct LocalGuard<'a> {
-    local: MutexGuard<'a, Option<Box<Local>>>,
+    local: MutexGuard<'a, Option<Box<WriteState>>>,
     cache: &'a PageCache,
 }
 
 impl Deref for LocalGuard<'_> {
-    type Target = Local;
-    fn deref(&self) -> &Local {
+    type Target = WriteState;
+    fn deref(&self) -> &WriteState {
         self.local.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for LocalGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Local {
+    fn deref_mut(&mut self) -> &mut WriteState {
         self.local.get_or_insert_with(|| {
-            self.cache.parts_grew(size_of::<Local>());
-            Box::new(Local::NOTHING)
+            self.cache.parts_grew(size_of::<WriteState>());
+            Box::new(WriteState::NOTHING)
         })
     }
 }
@@ -195,21 +195,21 @@ impl LocalGuard<'_> {
     /// The file has left the queue. Frees the state, unless a write has just begun, or one that ends late is still to
     /// be counted. The next write records the store's file again.
     pub(super) fn forget_if_idle(&mut self) {
-        let idle = |local: &Local| {
+        let idle = |local: &WriteState| {
             let nothing = local.unwritten == 0 && local.writers == 0 && local.helpers == 0;
-            let untold = local.changed.is_some() || local.doubtful || local.keeps.is_some();
+            let untold = local.changed.is_some() || local.doubtful || local.pinned_inode.is_some();
             let untold = untold || local.short.is_some();
             let waits = local.queued.is_some() || local.pause.is_some() || local.since.is_some();
             nothing && !untold && !waits && local.pieces.is_empty()
         };
         if self.local.as_deref().is_some_and(idle) {
             *self.local = None;
-            self.cache.parts_shrank(size_of::<Local>());
+            self.cache.parts_shrank(size_of::<WriteState>());
         }
     }
 }
 
-impl Local {
+impl WriteState {
     const NOTHING: Self = Self {
         unwritten: 0,
         writers: 0,
@@ -220,7 +220,7 @@ impl Local {
         store: None,
         short: None,
         helpers: 0,
-        keeps: None,
+        pinned_inode: None,
         since: None,
         pause: None,
         tried: false,
@@ -313,8 +313,8 @@ impl FilePages {
     }
 
     /// Whether the store lacks data or a time (F4).
-    pub(crate) fn holds_back(&self) -> bool {
-        self.local().keeps.is_some()
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.local().pinned_inode.is_some()
     }
 
     /// Whether pages wait for write-back, or are being written.
@@ -330,7 +330,7 @@ impl FilePages {
     /// `given` by the store, with the values that are newer here (F4).
     pub(crate) fn overlay(&self, given: Attributes) -> Attributes {
         let mut local = self.local();
-        if local.keeps.is_none() {
+        if local.pinned_inode.is_none() {
             return given;
         }
         local.blocks = given.blocks;
@@ -340,10 +340,10 @@ impl FilePages {
     /// Cached attributes, which may have been through [`FilePages::overlay`], after a write.
     pub(crate) fn overlay_again(&self, cached: Attributes) -> Attributes {
         let local = self.local();
-        if local.keeps.is_none() { cached } else { self.improved(&local, cached) }
+        if local.pinned_inode.is_none() { cached } else { self.improved(&local, cached) }
     }
 
-    fn improved(&self, local: &Local, given: Attributes) -> Attributes {
+    fn improved(&self, local: &WriteState, given: Attributes) -> Attributes {
         let size = self.size().unwrap_or(given.size);
         // Unwritten pages will take space, unless they have some already.
         let most = local.blocks.max(size.div_ceil(PAGE) * BLOCKS);
@@ -359,7 +359,7 @@ impl FilePages {
     /// The store reports this size. Ignored while data is unwritten.
     pub(crate) fn learn_size(&self, size: u64) {
         let local = self.local();
-        if local.keeps.is_none() {
+        if local.pinned_inode.is_none() {
             self.set_size(size);
         }
     }
@@ -368,8 +368,8 @@ impl FilePages {
     pub(super) fn begin_write(&self, node: &Node) {
         let mut local = self.local();
         local.writers += 1;
-        if local.keeps.is_none() {
-            local.keeps = Some(node.clone());
+        if local.pinned_inode.is_none() {
+            local.pinned_inode = Some(node.clone());
             local.since = Some(Instant::now());
             drop(local);
             // Read without our lock: reading attributes may wait for a thread that changes them.
@@ -407,8 +407,8 @@ impl FilePages {
         local.changed = changed.or(local.changed);
         let nothing = local.is_written_back() && local.changed.is_none();
         // Dropped with no lock held: it may be the last hold.
-        let node = if nothing { local.keeps.take() } else { None };
-        let queue = local.keeps.is_some() && local.queued.is_none();
+        let node = if nothing { local.pinned_inode.take() } else { None };
+        let queue = local.pinned_inode.is_some() && local.queued.is_none();
         drop(local);
         drop(node);
         // If two threads get here, one queues the file.
@@ -494,13 +494,13 @@ impl FilePages {
         if std::mem::take(&mut local.doubtful) {
             self.doubt_size();
         }
-        local.keeps.take()
+        local.pinned_inode.take()
     }
 
     /// Forgets the size now, or when no data is unwritten any more.
     pub(super) fn doubt_size_when_written_back(&self) {
         let mut local = self.local();
-        match local.keeps {
+        match local.pinned_inode {
             Some(_) => local.doubtful = true,
             None => self.doubt_size(),
         }
@@ -522,7 +522,7 @@ impl FilePages {
     /// The store has set the time of the last change, while data may be unwritten.
     pub(crate) fn set_change(&self, time: Timestamp) {
         let mut local = self.local();
-        if local.keeps.is_some() {
+        if local.pinned_inode.is_some() {
             local.changed = Some(time);
             local.stated = true;
         }
@@ -592,7 +592,7 @@ impl FilePages {
         // After the detach: a failed run then returns no pieces of a page that is out.
         if self.shared {
             let mut local = self.local();
-            // Most files have none. The check makes no `Local`.
+            // Most files have none. The check makes no `WriteState`.
             if !local.pieces.is_empty() {
                 local.pieces.forget(index);
             }
@@ -653,7 +653,7 @@ impl FilePages {
     pub(crate) fn content_changed(&self) {
         self.drop_outdated();
         let local = self.local();
-        if local.keeps.is_none() {
+        if local.pinned_inode.is_none() {
             self.doubt_size();
         }
     }
@@ -756,7 +756,7 @@ impl FilePages {
     /// Bytes of the parts that only some files have.
     fn parts_bytes(&self) -> usize {
         let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
-        let local = made(self.local.lock().is_some(), size_of::<Local>());
+        let local = made(self.local.lock().is_some(), size_of::<WriteState>());
         let streams = made(self.streams.is_made(), Streams::BYTES);
         local + streams + made(self.versions.get().is_some(), size_of::<Versions>())
     }

@@ -48,7 +48,7 @@ impl Core {
     /// The pages of `node`, if it has no name and has unwritten data.
     pub(crate) fn held_back_of_unlinked(&self, node: &Node) -> Option<Arc<FilePages>> {
         let pages = node.inode.is_unlinked().then(|| node.inode.known_pages())??;
-        pages.holds_back().then(|| pages.clone())
+        pages.has_unwritten().then(|| pages.clone())
     }
 
     /// A hold on the file of `pages`, which has no name, was dropped.
@@ -109,7 +109,7 @@ impl Core {
         }
         match answer {
             Ok(now) if now.links > 0 => {
-                let node = pages.local().keeps.clone();
+                let node = pages.local().pinned_inode.clone();
                 if let Some(node) = node {
                     node.inode.set_unlinked(false);
                 }
@@ -141,14 +141,14 @@ impl Core {
 impl FilePages {
     /// Whether it has unwritten data and no name.
     fn is_removed(&self) -> bool {
-        self.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked())
+        self.local().pinned_inode.as_ref().is_some_and(|node| node.inode.is_unlinked())
     }
 
     /// Whether it has no name, no open, and no hold but that of its unwritten data.
     pub(super) fn is_abandoned(&self) -> bool {
         let local = self.local();
         let alone = |node: &Node| node.inode.is_unlinked() && node.inode.racy_holds() == 1;
-        let alone = local.keeps.as_ref().is_some_and(alone);
+        let alone = local.pinned_inode.as_ref().is_some_and(alone);
         drop(local);
         alone && !self.opens.any_wanted()
     }

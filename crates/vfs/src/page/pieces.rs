@@ -5,7 +5,7 @@
 //! whole.
 //!
 //! # Concurrency
-//! Part of [`super::file::Local`], under its lock. A write is recorded and its page marked dirty in one hold of that
+//! Part of [`super::file::WriteState`], under its lock. A write is recorded and its page marked dirty in one hold of that
 //! lock. So for other threads, a dirty page without an entry is one of which all bytes were written here. A run takes
 //! the entries of its pages with the pages locked. A failed run puts them back before its pages are dirty again.
 //!

@@ -339,7 +339,7 @@ impl Core {
     ) -> Result<bool> {
         let pages = fill.pages;
         let version = self.version_of(pages, file, content)?;
-        if content.count < wanted && !pages.holds_back() {
+        if content.count < wanted && !pages.has_unwritten() {
             // The file seems to be shorter than its size here: ask the store for the size. Bytes behind its end read as
             // zeros until then, as after a cut during the read.
             let now = self.refresh(node, file)?;
@@ -410,7 +410,7 @@ impl Core {
         let reader = pages.reader(self, file);
         let content = self.read_fully(reader.file(), offset, into)?;
         let version = self.version_of(pages, reader.file(), content)?;
-        if content.count < into.len() && !pages.holds_back() {
+        if content.count < into.len() && !pages.has_unwritten() {
             self.refresh(node, reader.file())?;
             return Ok(0);
         }

@@ -6,7 +6,7 @@
 //! store.
 //!
 //! # Concurrency
-//! V1. The wanted version changes under the lock of [`super::file::Local`], under which a replacement of the pages
+//! V1. The wanted version changes under the lock of [`super::file::WriteState`], under which a replacement of the pages
 //! begins ([`Edition`]). The replacement ends when all clean pages are out or marked as stale.
 //! V2. Content is inserted under that lock, if it is of the wanted version ([`FilePages::admit`]). Otherwise the store
 //! is asked for its version, and then for the content again.

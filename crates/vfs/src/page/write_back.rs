@@ -76,7 +76,7 @@ impl Core {
     /// Like [`Core::write_out`] for the whole file. The caller is alone in the gate; on success the file has no
     /// unwritten data.
     pub(super) fn write_out_alone(&self, pages: &FilePages, alone: &Alone<'_>) -> Result<()> {
-        if !pages.holds_back() {
+        if !pages.has_unwritten() {
             return Ok(());
         }
         match self.takes_whole_files() {
@@ -84,7 +84,7 @@ impl Core {
             false => self.write_marked(pages, FAILURES_MAX)?,
         }
         self.write_change_time(pages)?;
-        if pages.holds_back() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
+        if pages.has_unwritten() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
     }
 
     /// The caller is inside the gate, or alone in it. Gives up after `failures_max` failed runs.
@@ -257,7 +257,7 @@ impl Core {
         let mut result = Ok(());
         let told = match pages.unwritten_change_time() {
             Some(time) => {
-                let Some(node) = pages.local().keeps.clone() else { return Ok(()) };
+                let Some(node) = pages.local().pinned_inode.clone() else { return Ok(()) };
                 if self.takes_whole_files() && !pages.is_change_stated() {
                     // The store set a time when it took the content.
                     node.inode.expire_attributes(&self.clock);
@@ -345,7 +345,7 @@ impl Core {
 
     /// Writes everything that is dirty in a file.
     pub(crate) fn write_out_all(&self, pages: &FilePages) -> Result<()> {
-        if pages.holds_back() && !self.is_being_written(pages) {
+        if pages.has_unwritten() && !self.is_being_written(pages) {
             return self.write_out(pages);
         }
         Ok(())
@@ -356,8 +356,9 @@ impl Core {
         let _closing = Closing { core: self, pages, file };
         let at_once = self.capabilities.authority == Authority::Shared || self.takes_whole_files();
         // An unlinked file is written when it is due, if it still has a user then.
-        let named = !pages.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked());
-        if at_once && mode.write && named && pages.holds_back() {
+        let named =
+            !pages.local().pinned_inode.as_ref().is_some_and(|node| node.inode.is_unlinked());
+        if at_once && mode.write && named && pages.has_unwritten() {
             // Openers that still have the file, or open it next, report an error.
             if self.write_out(pages).is_ok() {
                 drop(self.write_times(pages));
@@ -437,7 +438,7 @@ impl Core {
         self.discard_all_gone();
         let mut result = Ok(());
         for file in self.pages.all_files() {
-            if !file.holds_back() {
+            if !file.has_unwritten() {
                 continue;
             }
             if let Err(error) = self.write_every_run(&file).and_then(|()| self.write_times(&file)) {

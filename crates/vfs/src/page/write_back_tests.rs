@@ -174,7 +174,7 @@ fn a_file_that_is_dirty_again_stays_in_the_queue() {
     let is_queued = || cache.dirty_files.all().iter().any(|queued| Arc::ptr_eq(queued, pages));
     assert_eq!(vfs.core.write_next_run(pages).unwrap(), 1);
     vfs.core.write_times(pages).unwrap();
-    assert!(!pages.holds_back() && is_queued());
+    assert!(!pages.has_unwritten() && is_queued());
     vfs.write_cached(&Caller::root(), &node, UNOPENED, Place::At(0), &[2; 10]).unwrap();
     assert!(!cache.dirty_files.remove_written_back(pages) && is_queued());
     vfs.write_back_all().unwrap();
