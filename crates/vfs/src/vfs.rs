@@ -462,8 +462,8 @@ impl Core {
         let shared = self.capabilities.authority == Authority::Shared;
         let pages =
             pages.get_or_init(|| self.pages.file(node.id(), self.clock.at_most_now(), shared));
-        if pages.home() != node.inode.parent_hint() {
-            self.rehome_pages(&node.inode, pages);
+        if pages.parent_hint() != node.inode.parent_hint() {
+            self.move_pages_to_hint(&node.inode, pages);
         }
         pages
     }

@@ -325,7 +325,7 @@ fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
     for moved_at in [0, 1, 2] {
         node.inode.found_in(root.id());
         let pages = world.core().pages_of(&node);
-        assert!(node.inode.can_be_found() && pages.home() == Some(root.id()));
+        assert!(node.inode.can_be_found() && pages.parent_hint() == Some(root.id()));
         let looks = Cell::new(0);
         node.inode.bring_pages_to(&elsewhere, || {
             let look = looks.replace(looks.get() + 1);
@@ -333,7 +333,7 @@ fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
         });
         let home = [Some(root.id()), None, Some(DIRECTORY)][moved_at];
         assert_eq!(
-            (node.inode.parent_hint(), pages.home()),
+            (node.inode.parent_hint(), pages.parent_hint()),
             (home, home),
             "moved at look {moved_at}"
         );

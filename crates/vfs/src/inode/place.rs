@@ -76,15 +76,16 @@ impl Inode {
     }
 
     /// Not for a directory: an answer that no change has overtaken found it in `parent`. The caller has the lock over
-    /// that directory's entries, and moves the pages after it has released the lock ([`Inode::rehome_pages`]).
+    /// that directory's entries, and moves the pages after it has released the lock ([`Inode::move_pages_to_hint`]).
     pub(crate) fn found_in(&self, parent: InodeId) {
         self.whereabouts().set(parent.0, || ());
     }
 
-    /// Like [`Inode::found_in`], for a file that may have pages with another home: these move before the new place is
+    /// Like [`Inode::found_in`], for a file that may have pages with another parent hint: these move before the new place is
     /// visible. `stands` says whether no change has overtaken the answer. The caller holds no lock.
     pub(crate) fn bring_pages_to(&self, parent: &Node, stands: impl Fn() -> bool) {
-        let elsewhere = self.known_pages().is_some_and(|pages| pages.home() != Some(parent.id()));
+        let elsewhere =
+            self.known_pages().is_some_and(|pages| pages.parent_hint() != Some(parent.id()));
         if !elsewhere || !stands() {
             return;
         }
@@ -114,7 +115,7 @@ impl Inode {
 
     /// Not for a directory: the object is in `parent`.
     fn set_parent_hint(&self, parent: &Node) {
-        self.whereabouts().set(parent.id().0, || self.rehome_pages());
+        self.whereabouts().set(parent.id().0, || self.move_pages_to_hint());
     }
 
     /// Not for a directory: its name in `parent` is gone. Its place is not known until one of its other names is asked
@@ -139,16 +140,16 @@ impl Inode {
             return;
         }
         self.whereabouts().doubt();
-        self.rehome_pages();
+        self.move_pages_to_hint();
     }
 
     /// Moves its pages to its own place.
-    pub(crate) fn rehome_pages(&self) {
+    pub(crate) fn move_pages_to_hint(&self) {
         if let Some(pages) = self.known_pages()
-            && pages.home() != self.parent_hint()
+            && pages.parent_hint() != self.parent_hint()
             && let Some(core) = self.core.upgrade()
         {
-            core.rehome_pages(self, pages);
+            core.move_pages_to_hint(self, pages);
         }
     }
 
@@ -157,7 +158,7 @@ impl Inode {
         if !self.is_directory() {
             // ORDERING: Relaxed; an id, whose inode is looked up under its shard's lock.
             self.names_after_or_parent.store(NOWHERE.0, Relaxed);
-            self.rehome_pages();
+            self.move_pages_to_hint();
         }
     }
 

@@ -99,7 +99,7 @@ impl Core {
         });
         drop(changes);
         match (file, expiry) {
-            (Some(file), Some(_)) => file.rehome_pages(),
+            (Some(file), Some(_)) => file.move_pages_to_hint(),
             // The answer names an old place of the file, or its present one.
             (Some(file), None) => file.doubt_parent_hint(directory.id()),
             (None, _) => {}

@@ -44,7 +44,7 @@ const BATCH: usize = 32;
 
 /// A file's directory, and the cleans that the file has applied.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ParentHint {
     /// The generation of cleans up to which they were applied.
     cleans: UpTo,
     /// Cleans up to this moment of the clock do not concern the file any more.
@@ -58,7 +58,7 @@ pub(super) struct Home {
     classed: AtomicU64,
 }
 
-impl Home {
+impl ParentHint {
     /// For a file that has no pages yet, in any directory.
     pub(super) fn new(now: Ticket) -> Self {
         Self {
@@ -75,27 +75,27 @@ impl Home {
 impl FilePages {
     /// The file's directory, if it is known.
     pub(crate) fn directory(&self) -> Option<Node> {
-        self.home.directory.lock().clone()
+        self.hint.directory.lock().clone()
     }
 
     /// The class of new pages.
     pub(super) fn class(&self) -> Class {
         // ORDERING: Relaxed; a hint, nothing is reached through it.
-        Class::from_byte(self.home.class.load(Relaxed))
+        Class::from_byte(self.hint.class.load(Relaxed))
     }
 
     /// `directory`, if the file still lies there, has this class as of `generation` (P5).
     fn learn_class(&self, directory: InodeId, class: Class, generation: u64) {
         let changed = {
-            let _home = self.home.directory.lock();
+            let _home = self.hint.directory.lock();
             // ORDERING: Relaxed, all of these; stored under this lock only.
-            let newer = self.home.classed.load(Relaxed) <= generation;
-            if !newer || self.home() != Some(directory) {
+            let newer = self.hint.classed.load(Relaxed) <= generation;
+            if !newer || self.parent_hint() != Some(directory) {
                 return;
             }
             // ORDERING: Relaxed, both; stored under this lock only.
-            self.home.classed.store(generation, Relaxed);
-            let before = Class::from_byte(self.home.class.swap(class as u8, Relaxed));
+            self.hint.classed.store(generation, Relaxed);
+            let before = Class::from_byte(self.hint.class.swap(class as u8, Relaxed));
             self.cache.reclassed(before, class);
             before != class
         };
@@ -125,20 +125,20 @@ impl FilePages {
 
     /// The id of the file's directory.
     #[inline]
-    pub(crate) fn home(&self) -> Option<InodeId> {
+    pub(crate) fn parent_hint(&self) -> Option<InodeId> {
         // ORDERING: Relaxed; only compared.
-        Some(InodeId(self.home.id.load(Relaxed))).filter(|&id| id != InodeId(0))
+        Some(InodeId(self.hint.id.load(Relaxed))).filter(|&id| id != InodeId(0))
     }
 
     /// Whether a clean at `tick` concerns the file: it was there then, and has not been cleaned since.
     pub(crate) fn is_concerned(&self, tick: u64) -> bool {
         // ORDERING: Acquire, partner `learn_pages`.
-        self.home.emptied.load(Acquire) <= tick
+        self.hint.emptied.load(Acquire) <= tick
     }
 
     /// Takes the hold on that directory out: the inode is torn down.
     pub(crate) fn take_home(&self) -> Option<Node> {
-        self.home.directory.lock().take()
+        self.hint.directory.lock().take()
     }
 
     /// Removes pages that are clean and not in use, and makes fills in progress discard theirs. Never waits.
@@ -188,7 +188,7 @@ impl Core {
     /// Whether all cleans of the file's directory are applied.
     #[inline]
     pub(crate) fn knows_page_cleans(&self, pages: &FilePages) -> bool {
-        pages.home.cleans.knows(self.cleans.now())
+        pages.hint.cleans.knows(self.cleans.now())
     }
 
     /// Applies the cleans of the file's directory (P1).
@@ -196,30 +196,30 @@ impl Core {
     pub(crate) fn learn_page_cleans(&self, pages: &FilePages) {
         let now = self.cleans.now();
         // Pages of that clean are out by then (G4 of `generations`).
-        if !pages.home.cleans.knows(now) {
+        if !pages.hint.cleans.knows(now) {
             self.learn_pages(pages, now);
         }
     }
 
     #[cold]
     fn learn_pages(&self, pages: &FilePages, now: u64) -> Tally {
-        pages.home.cleans.learn(now, || self.drop_cleaned(pages))
+        pages.hint.cleans.learn(now, || self.drop_cleaned(pages))
     }
 
     fn drop_cleaned(&self, pages: &FilePages) -> Tally {
         let mut tally = Tally::default();
-        let known = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
+        let known = pages.directory().or_else(|| self.inodes.peek(pages.parent_hint()?));
         let known = known.filter(|directory| self.learn_cleans(&directory.inode));
         if let Some(directory) = known {
             self.learn_page_class(pages, &directory);
             let tick = directory.inode.cleaned().pages;
             // ORDERING: Acquire, partner the store below: a late caller finds nothing to remove.
-            if tick > pages.home.emptied.load(Acquire) {
+            if tick > pages.hint.emptied.load(Acquire) {
                 tally = pages.drop_clean();
                 // ORDERING: Release, partner the load above.
-                pages.home.emptied.fetch_max(tick, Release);
+                pages.hint.emptied.fetch_max(tick, Release);
             }
-        } else if pages.home() != Some(NOWHERE) {
+        } else if pages.parent_hint() != Some(NOWHERE) {
             // It is not known whether that directory was cleaned.
             tally = pages.drop_clean();
         }
@@ -238,18 +238,18 @@ impl Core {
 
     /// Moves the pages to the directory of `inode`, their inode (P4).
     #[cold]
-    pub(crate) fn rehome_pages(&self, inode: &Inode, pages: &FilePages) {
+    pub(crate) fn move_pages_to_hint(&self, inode: &Inode, pages: &FilePages) {
         // The inode may be moved again meanwhile.
-        while pages.home() != inode.parent_hint() {
+        while pages.parent_hint() != inode.parent_hint() {
             let id = inode.parent_hint();
             let directory = id.and_then(|id| self.inodes.peek(id));
             let moment = self.moment_between_cleans(|| self.learn_page_cleans(pages));
             let old = {
-                let mut home = pages.home.directory.lock();
+                let mut home = pages.hint.directory.lock();
                 // ORDERING: Release, partner `is_concerned` and `learn_pages`.
-                pages.home.emptied.fetch_max(moment.to_word(), Release);
+                pages.hint.emptied.fetch_max(moment.to_word(), Release);
                 // ORDERING: Relaxed; only compared.
-                pages.home.id.store(id.map_or(0, |id| id.0), Relaxed);
+                pages.hint.id.store(id.map_or(0, |id| id.0), Relaxed);
                 std::mem::replace(&mut *home, directory)
             };
             // Dropped with no lock held: it may be the last hold.
@@ -260,7 +260,7 @@ impl Core {
 
     /// The file takes the class of its directory (P5).
     pub(crate) fn learn_page_policy(&self, pages: &FilePages) {
-        let directory = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
+        let directory = pages.directory().or_else(|| self.inodes.peek(pages.parent_hint()?));
         if let Some(directory) = directory {
             self.learn_page_class(pages, &directory);
         }

@@ -25,7 +25,7 @@
 //! it clean. A cut of the last dirty page leads from *dirty* to *time unwritten*.
 
 use super::ahead::Streams;
-use super::clean::Home;
+use super::clean::ParentHint;
 use super::dirty::Place;
 use super::errors::ErrorLog;
 use super::gate::FileGate;
@@ -84,7 +84,7 @@ pub(crate) struct FilePages {
     /// Bytes counted as waiting for a grace period, once its inode is torn down ([`FilePages::leave`]).
     leaving_bytes: AtomicU32,
     /// The file's directory, and the cleans of it.
-    pub(super) home: Home,
+    pub(super) hint: ParentHint,
     /// It was fetched because other files of its directory are read in order, and was not read since.
     expected: AtomicBool,
     local: Mutex<Option<Box<WriteState>>>,
@@ -273,7 +273,7 @@ impl FilePages {
             versions: LazyBox::new(),
             shared,
             leaving_bytes: AtomicU32::new(0),
-            home: Home::new(now),
+            hint: ParentHint::new(now),
             expected: AtomicBool::new(false),
             local: Mutex::new(&lock_order::PAGES_LOCAL, None),
         }

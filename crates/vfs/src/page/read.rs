@@ -149,7 +149,10 @@ impl Vfs {
         let pages = node.inode.known_pages().filter(|_| core.caches_pages())?;
         let shared = core.capabilities.authority == Authority::Shared;
         let believed = !shared || node.inode.attributes_believed();
-        if !believed || pages.home() != node.inode.parent_hint() || !core.knows_page_cleans(pages) {
+        if !believed
+            || pages.parent_hint() != node.inode.parent_hint()
+            || !core.knows_page_cleans(pages)
+        {
             return None;
         }
         let reading = pages.begin_reading()?;
