@@ -120,7 +120,7 @@ impl Core {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedCount {
     directory: InodeId,
     answer: Answer,
     bytes: usize,
@@ -131,7 +131,7 @@ struct Kept {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Views {
-    kept: Mutex<VecDeque<Kept>>,
+    kept: Mutex<VecDeque<CachedCount>>,
     /// Of answers, and of running counts.
     bytes: AtomicUsize,
 }
@@ -182,19 +182,25 @@ impl Views {
         let mut kept = self.kept.lock();
         // Answers of another state are useless.
         let kind = std::mem::discriminant(&answer);
-        let serves = |old: &Kept| {
+        let serves = |old: &CachedCount| {
             old.state == state
                 && (old.directory != directory || std::mem::discriminant(&old.answer) != kind)
         };
-        let held = |kept: &VecDeque<Kept>| kept.iter().map(|kept| kept.bytes).sum::<usize>();
+        let held = |kept: &VecDeque<CachedCount>| kept.iter().map(|kept| kept.bytes).sum::<usize>();
         let before = held(&kept);
         kept.retain(serves);
-        let is_full = |kept: &VecDeque<Kept>| {
+        let is_full = |kept: &VecDeque<CachedCount>| {
             kept.len() >= ANSWERS || held(kept).saturating_add(bytes) > most
         };
         while is_full(&kept) && kept.pop_front().is_some() {}
         if !is_full(&kept) {
-            kept.push_back(Kept { directory, answer, bytes, state, counted: Instant::now() });
+            kept.push_back(CachedCount {
+                directory,
+                answer,
+                bytes,
+                state,
+                counted: Instant::now(),
+            });
         }
         self.more(held(&kept));
         self.less(before);

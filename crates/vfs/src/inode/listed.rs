@@ -10,7 +10,7 @@
 //! directory is in the list or among the added ones. Removed names stay in it. The name table does not have them any
 //! more, so the thread that serves the list leaves them out.
 //! L2. A list never changes. Added names make a new list when the next listing begins.
-//! L3. A position is a list and a place in it ([`Kept::at`]). A superseded list is kept alive for its current readers:
+//! L3. A position is a list and a place in it ([`DirListing::at`]). A superseded list is kept alive for its current readers:
 //! entries that stay are seen once, whatever changes meanwhile.
 //! L4. If a list is dropped while a reader is in its middle, hashes of the names up to there are kept ([`Offered`]).
 //! That reader then reads the store's listing and passes over these names, in any order, whichever were removed. A mere
@@ -303,7 +303,7 @@ pub(crate) struct Siblings {
 
 /// The list of a directory. See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct DirListing {
     current: Option<Arc<Listed>>,
     added: Vec<Added>,
     /// The last one read is at the end.
@@ -322,7 +322,7 @@ pub(crate) struct Kept {
     pub(crate) siblings: Siblings,
 }
 
-impl Kept {
+impl DirListing {
     /// The whole directory was listed. `None` if its names were not recorded. Returns the earlier list.
     pub(crate) fn set(&mut self, listed: Option<Arc<Listed>>) -> Option<Arc<Listed>> {
         let old = self.current.take();
@@ -493,7 +493,7 @@ mod tests {
         assert!(all.total() >= 1000 * 20 && all.total() == recording.bytes() as u64);
         drop(recording);
         assert_eq!(all.total(), 0);
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["a"], &all)));
         let before = all.total();
         (0..100).for_each(|number| kept.add(b"added", number, FileKind::Regular));
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_list_has_its_names_in_order_and_positions_lead_back() {
         let all = Arc::default();
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["b", "", "aa"], &all)));
         let list = kept.whole().unwrap();
         assert_eq!(shown(&list), ["b", "", "aa"]);
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn what_was_added_comes_once_and_those_who_read_go_on_where_they_were() {
         let all = Arc::default();
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["a", "b"], &all)));
         let before = kept.whole().unwrap();
         let position = before.cookie(1);
@@ -538,7 +538,7 @@ mod tests {
     #[test]
     fn what_was_offered_of_a_list_that_is_gone_is_known_up_to_where_somebody_stopped() {
         let all: Arc<ListedBytes> = Arc::default();
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["b", "c", "a", "d"], &all)));
         let list = kept.whole().unwrap();
         kept.stopped(list.number(), 1);
@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn a_list_that_nobody_is_in_the_middle_of_leaves_nothing() {
         let all: Arc<ListedBytes> = Arc::default();
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["a", "b"], &all)));
         let position = kept.whole().unwrap().cookie(1);
         kept.stopped(number_of(position), 1);
@@ -584,7 +584,7 @@ mod tests {
     #[test]
     fn bytes_are_counted_until_the_last_reader_is_gone() {
         let all: Arc<ListedBytes> = Arc::default();
-        let mut kept = Kept::default();
+        let mut kept = DirListing::default();
         kept.set(Some(listed(&["abc"], &all)));
         let reader = kept.whole();
         assert_eq!(all.total(), (size_of::<Listed>() + 16 + 3) as u64);

@@ -1,6 +1,6 @@
 //! State that only some inodes have.
 
-use super::listed::{Kept, Recording};
+use super::listed::{DirListing, Recording};
 use super::{Asked, Expiry, Freshness, Inode, Ticket};
 use crate::acl::Acl;
 use crate::advisory::AdvisoryLocks;
@@ -40,7 +40,7 @@ pub(crate) struct DirState {
     /// A listing in progress.
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
     /// The kept listing, for stores whose listings are kept.
-    kept: LazyBox<Mutex<Kept>>,
+    kept: LazyBox<Mutex<DirListing>>,
     /// Its parent, kept by a hold; the root has none.
     pub(super) parent: Mutex<Option<Parent>>,
     /// Cleans of all that is below it. Only rises.
@@ -170,13 +170,13 @@ impl Default for DirState {
 
 impl DirState {
     /// The kept listing, if there ever was one.
-    pub(crate) fn known_kept(&self) -> Option<MutexGuard<'_, Kept>> {
+    pub(crate) fn known_kept(&self) -> Option<MutexGuard<'_, DirListing>> {
         self.kept.get().map(|kept| kept.lock())
     }
 
     /// Like [`DirState::known_kept`], but makes it.
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
-        let new = || Mutex::new(&lock_order::LISTED, Kept::default());
+    pub(crate) fn kept(&self) -> MutexGuard<'_, DirListing> {
+        let new = || Mutex::new(&lock_order::LISTED, DirListing::default());
         self.kept.get_or_make(new).0.lock()
     }
 }

@@ -5,7 +5,7 @@
 //! there are too many.
 //!
 //! # Rules
-//! R1. A directory has one place in the queue, and stores its number (`Kept::queued`). A place with another number
+//! R1. A directory has one place in the queue, and stores its number (`DirListing::queued`). A place with another number
 //! belongs to an inode that was evicted, and is dropped.
 //! R2. For each place that is added two are examined, oldest first, and those without a list are dropped. So the queue
 //! has at most about twice as many places as there are lists.

@@ -458,7 +458,7 @@ impl Core {
         if run.is_empty() {
             return;
         }
-        let Some(reader) = Kept::new(self, pages, file) else { return };
+        let Some(reader) = PinnedReader::new(self, pages, file) else { return };
         let job = Ahead { pages: pages.clone(), node: node.clone(), reader, run };
         // If too much is in progress already, the reader will miss, and fetch the pages itself.
         drop(self.pages.workers.submit_ahead(self, job));
@@ -498,13 +498,13 @@ impl Core {
 pub(super) struct Ahead {
     pages: Arc<FilePages>,
     node: Node,
-    reader: Kept,
+    reader: PinnedReader,
     run: Range<u64>,
 }
 
 /// A file to read by, for as long as a job lasts.
 #[derive(Debug)]
-struct Kept {
+struct PinnedReader {
     core: Shared<Core>,
     pages: Arc<FilePages>,
     file: FileRef,
@@ -512,7 +512,7 @@ struct Kept {
     borrowed: Option<Borrowed>,
 }
 
-impl Kept {
+impl PinnedReader {
     /// `None` if the store tracks opens and no open file can be read.
     fn new(core: &Core, pages: &Arc<FilePages>, wished: FileRef) -> Option<Self> {
         let borrowed = pages.opens.reader(wished);
@@ -524,7 +524,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for PinnedReader {
     fn drop(&mut self) {
         if let Some(borrowed) = self.borrowed.take() {
             self.pages.end_use(&self.core, borrowed);
