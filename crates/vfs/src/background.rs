@@ -59,7 +59,7 @@ impl Background {
     /// Performs `job` soon. Returns the job if there are too many, or no thread.
     pub(crate) fn submit(&self, core: &Core, job: Job) -> Result<(), Job> {
         let threads_max = core.capabilities.queue_depth.clamp(1, THREADS_MAX);
-        let core = core.way;
+        let core = core.weak_self;
         self.workers.submit(job, threads_max, || move |job, _: &_| perform(core, job))
     }
 

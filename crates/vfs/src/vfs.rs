@@ -48,7 +48,7 @@ use uvfs_concurrent::shared::{self, Owner, Shared};
 /// The parts that operations share.
 pub(crate) struct Core {
     /// A weak reference to itself, for objects in the core that outlive it.
-    pub(crate) way: shared::Weak<Core>,
+    pub(crate) weak_self: shared::Weak<Core>,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) store_times: Arc<StoreTimes>,
     pub(crate) capabilities: Capabilities,
@@ -142,8 +142,8 @@ impl Vfs {
         let budget = Budget::new(config.cache_bytes, config.overhead_bytes, caching);
         let pages = Arc::new(PageCache::new(config.cache_bytes)?);
         let store_times = Arc::default();
-        let (owner, core) = Owner::new_with(|way| Core {
-            way,
+        let (owner, core) = Owner::new_with(|weak_self| Core {
+            weak_self,
             capabilities,
             backend: Timed::over(backend, &store_times),
             store_times,
@@ -180,11 +180,11 @@ impl Vfs {
             return Err(Error::Corrupt("the backend's root is not InodeId::ROOT"));
         }
         let root = core.adopt(&entry, ticket);
-        core.backend().report_to(Arc::new(News(core.way)));
+        core.backend().report_to(Arc::new(News(core.weak_self)));
         if core.config.watch {
             let watch =
                 core.backend().watching().ok_or(Error::Unsupported("watching for changes"))?;
-            watch.watch(Arc::new(News(core.way)))?;
+            watch.watch(Arc::new(News(core.weak_self)))?;
         }
         let (owner, lifetime) = Owner::new(Lifetime { core, _owner: owner, root });
         Ok(Arc::new(Self { lifetime, _owner: Some(owner) }))
@@ -375,7 +375,7 @@ impl Drop for Lifetime {
 impl Core {
     /// A handle on itself, for work that continues after the caller.
     pub(crate) fn handle(&self) -> Shared<Core> {
-        self.way.upgrade().expect("whoever calls has a handle")
+        self.weak_self.upgrade().expect("whoever calls has a handle")
     }
 
     /// The backend, about to be called: asserts in debug builds that no lock is held.

@@ -188,11 +188,11 @@ fn forget<R: Reply>(shared: &Arc<Shared<R>>, node: u64, lookups: u64, due: Due<R
     due.send(&shared.server.counters, Ok(Answer::Done));
     let Some(gone) = gone else { return };
     if !gone.may_wait() {
-        return shared.server.nodes.let_go(gone);
+        return shared.server.nodes.release(gone);
     }
     match shared.may_wait_here() {
-        Some(_pass) => shared.server.nodes.let_go(gone),
-        None => shared.submit(Lane::Closing, 0, move |shared, _| shared.server.nodes.let_go(gone)),
+        Some(_pass) => shared.server.nodes.release(gone),
+        None => shared.submit(Lane::Closing, 0, move |shared, _| shared.server.nodes.release(gone)),
     }
 }
 

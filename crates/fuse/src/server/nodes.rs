@@ -53,7 +53,7 @@ struct Held {
     recent: bool,
 }
 
-/// A node that the kernel has forgotten, still held. Pass it to [`NodeTable::let_go`].
+/// A node that the kernel has forgotten, still held. Pass it to [`NodeTable::release`].
 #[derive(Debug)]
 #[must_use = "who waits for forgets waits for it"]
 pub(crate) struct Gone(Node);
@@ -479,7 +479,7 @@ impl NodeTable {
     /// The kernel returns `lookups` of `id`. False if it had fewer. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) -> bool {
         let (exact, gone) = self.give_back(id, lookups);
-        gone.into_iter().for_each(|gone| self.let_go(gone));
+        gone.into_iter().for_each(|gone| self.release(gone));
         exact
     }
 
@@ -500,8 +500,8 @@ impl NodeTable {
     }
 
     /// Releases the hold on a forgotten node. It may be the last one: call this with no lock held.
-    pub(crate) fn let_go(&self, gone: Gone) {
-        self.vfs.let_go(gone.0);
+    pub(crate) fn release(&self, gone: Gone) {
+        self.vfs.release(gone.0);
         self.forgets.tell();
     }
 

@@ -134,7 +134,7 @@ impl Server {
 
     /// The kernel returns `lookups` of `id`. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
-        self.give_back(id, lookups).into_iter().for_each(|gone| self.nodes.let_go(gone));
+        self.give_back(id, lookups).into_iter().for_each(|gone| self.nodes.release(gone));
     }
 
     /// [`Server::forget`] without asking the store: returns the hold that is left to release.
@@ -208,7 +208,7 @@ impl Server {
         name: &[u8],
         new: &NewNode<'_>,
     ) -> Result<EntryOut> {
-        self.control.spare(parent, name)?;
+        self.control.reject_reserved(parent, name)?;
         let directory = self.node(parent)?;
         let bytes = Name::new(name)?;
         let found = self.with_room(|| self.vfs.create(caller, &directory, bytes, new))?;
@@ -222,21 +222,21 @@ impl Server {
         parent: u64,
         name: &[u8],
     ) -> Result<EntryOut> {
-        self.control.spare(parent, name)?;
+        self.control.reject_reserved(parent, name)?;
         let (node, directory) = (self.node(id)?, self.node(parent)?);
         let found = self.vfs.link(caller, &node, &directory, Name::new(name)?)?;
         Ok(self.made_out(parent, name, found))
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
-        self.control.spare(parent, name)?;
+        self.control.reject_reserved(parent, name)?;
         let directory = self.node(parent)?;
         let lost = |victim: &Node| self.nodes.moved(victim, Some((parent, name)), None);
         self.vfs.unlink_telling(caller, &directory, Name::new(name)?, lost)
     }
 
     pub(crate) fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
-        self.control.spare(parent, name)?;
+        self.control.reject_reserved(parent, name)?;
         self.vfs.remove_directory(caller, &self.node(parent)?, Name::new(name)?)
     }
 
@@ -247,8 +247,8 @@ impl Server {
         to: (u64, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        self.control.spare(from.0, from.1)?;
-        self.control.spare(to.0, to.1)?;
+        self.control.reject_reserved(from.0, from.1)?;
+        self.control.reject_reserved(to.0, to.1)?;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -298,7 +298,7 @@ impl Server {
         new: &NewNode<'_>,
         flags: i32,
     ) -> Result<(Found, OpenFile)> {
-        self.control.spare(parent, name)?;
+        self.control.reject_reserved(parent, name)?;
         let parent = self.node(parent)?;
         let name = Name::new(name)?;
         let mode = open_mode(flags);

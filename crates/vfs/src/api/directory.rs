@@ -212,7 +212,7 @@ impl Directory {
         let name = Name::new(&last.name)?;
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
         let victim = vfs.unlink_found(&self.caller, directory, name)?;
-        vfs.let_go(victim);
+        vfs.release(victim);
         Ok(())
     }
 

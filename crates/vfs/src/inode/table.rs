@@ -286,7 +286,7 @@ impl InodeTable {
         // recorded here.
         let changed = gone.max(ticket);
         let about = (entry.inode, &entry.attributes);
-        let inode = Inode::new(core.way, about, expiry, changed);
+        let inode = Inode::new(core.weak_self, about, expiry, changed);
         if inode.is_directory() {
             inode.start_knowing(shard.known_of(entry.inode).max(known));
         }

@@ -38,7 +38,7 @@ impl Vfs {
     ) -> Result<()> {
         let victim = self.unlink_found(caller, parent, name)?;
         tell(&victim);
-        self.let_go(victim);
+        self.release(victim);
         Ok(())
     }
 

@@ -122,7 +122,7 @@ impl Vfs {
     /// The object that a rename replaced may have lost its last name.
     pub(crate) fn let_go_replaced(&self, step: Step) {
         if let Some(target) = step.target {
-            self.let_go(target);
+            self.release(target);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Handles a file with no name, no open and no other hold: drops its dirty pages, closes it in the store, and so frees
-//! its space. A thread that returns a hold on such a file calls [`crate::Vfs::let_go`]. Write-back threads and writers
+//! its space. A thread that returns a hold on such a file calls [`crate::Vfs::release`]. Write-back threads and writers
 //! that were refused space look for such files, too.
 //!
 //! # Concurrency
@@ -30,14 +30,14 @@ use std::time::Instant;
 impl Vfs {
     /// Returns `node`. If it was the last hold on a file without a name, drops the data that the store does not have.
     /// The file's space is free on return. May block.
-    pub fn let_go(&self, node: Node) {
-        self.core.let_go(node);
+    pub fn release(&self, node: Node) {
+        self.core.release(node);
     }
 }
 
 impl Core {
-    /// Like [`Vfs::let_go`].
-    pub(crate) fn let_go(&self, node: Node) {
+    /// Like [`Vfs::release`].
+    pub(crate) fn release(&self, node: Node) {
         let pages = self.held_back_of_unlinked(&node);
         drop(node);
         if let Some(pages) = pages {

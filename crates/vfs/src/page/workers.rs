@@ -115,7 +115,7 @@ impl PageWorkers {
     }
 
     fn submit(&self, core: &Core, task: Task) -> Result<(), Task> {
-        let core = core.way;
+        let core = core.weak_self;
         let performer = || move |task, queue: &Queue<Tasks>| perform(core, task, queue);
         self.workers.submit(task, THREADS_MAX, performer)
     }

@@ -123,7 +123,7 @@ impl Control {
     }
 
     /// Fails if `name` in `parent` is not to be made, removed or replaced.
-    pub(crate) fn spare(&self, parent: u64, name: &[u8]) -> Result<()> {
+    pub(crate) fn reject_reserved(&self, parent: u64, name: &[u8]) -> Result<()> {
         if self.hides(parent, name) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
