@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::ops::{Entries, Lookup, OpenFile};
 use crate::permission::Access;
 use crate::vfs::Vfs;
-use crate::walk::{LastName, Manner, NoName, Spot, Start, Symlinks, Walked};
+use crate::walk::{LastName, Manner, MountedNode, NoName, Start, Symlinks, Walked};
 use std::time::Duration;
 
 /// A directory and its caller. All paths are relative to it.
@@ -350,34 +350,34 @@ impl Directory {
         self.open(path, options)?.write_all_at(0, content.as_ref())
     }
 
-    fn open_spot(&self, spot: &Spot, options: OpenOptions) -> Result<File> {
+    fn open_spot(&self, spot: &MountedNode, options: OpenOptions) -> Result<File> {
         let vfs = spot.vfs(&self.vfs);
         let file = vfs.open(&self.caller, &spot.node, options.mode())?;
         Ok(self.file(spot, file))
     }
 
     /// A handle for `open`, in the mount of `spot`.
-    fn file(&self, spot: &Spot, open: OpenFile) -> File {
+    fn file(&self, spot: &MountedNode, open: OpenFile) -> File {
         let here = self.inside.as_ref();
         let mount = here.map(|inside| spot.mount.as_ref().unwrap_or(&inside.mount).clone());
         File::new(spot.vfs(&self.vfs).clone(), mount, open, self.caller.clone())
     }
 
-    fn inside_at(&self, spot: &Spot) -> Option<Inside> {
+    fn inside_at(&self, spot: &MountedNode) -> Option<Inside> {
         let inside = self.inside.as_ref()?;
         let mount = spot.mount.as_ref().unwrap_or(&inside.mount).clone();
         Some(Inside { namespace: inside.namespace.clone(), mount })
     }
 
     /// Whether both are in one mount. Two mounts of one file system are two.
-    fn same_mount(&self, one: &Spot, other: &Spot) -> bool {
+    fn same_mount(&self, one: &MountedNode, other: &MountedNode) -> bool {
         let Some(inside) = &self.inside else { return true };
-        let mount = |spot: &Spot| spot.mount.as_ref().unwrap_or(&inside.mount).id;
+        let mount = |spot: &MountedNode| spot.mount.as_ref().unwrap_or(&inside.mount).id;
         mount(one) == mount(other)
     }
 
     /// Fails with [`Error::Busy`] if a mount is on `name` of `directory`.
-    fn refuse_mountpoint(&self, directory: &Spot, name: Name<'_>) -> Result<()> {
+    fn refuse_mountpoint(&self, directory: &MountedNode, name: Name<'_>) -> Result<()> {
         let Some(inside) = &self.inside else { return Ok(()) };
         let vfs = directory.vfs(&self.vfs);
         match vfs.lookup(&self.caller, &directory.node, name) {
@@ -414,7 +414,7 @@ impl Directory {
         NewNode { kind, mode: mode & 0o7777, umask: self.umask }
     }
 
-    fn walk(&self, path: impl AsRef<[u8]>, symlinks: Symlinks) -> Result<Spot> {
+    fn walk(&self, path: impl AsRef<[u8]>, symlinks: Symlinks) -> Result<MountedNode> {
         match self.walked(path.as_ref(), symlinks)? {
             Walked::Node(spot) => Ok(spot),
             Walked::Missing { .. } => Err(Error::NotFound),

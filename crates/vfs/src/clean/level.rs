@@ -80,13 +80,13 @@ impl Vfs {
 }
 
 /// A directory's place: the number of a subdirectory of the top, or one of these.
-type Place = u32;
+type ChildIndex = u32;
 /// The top itself.
-const OWN: Place = Place::MAX;
+const OWN: ChildIndex = ChildIndex::MAX;
 /// In a subdirectory that is not distinguished.
-const REST: Place = Place::MAX - 1;
+const REST: ChildIndex = ChildIndex::MAX - 1;
 /// Elsewhere, or not known.
-const OUTSIDE: Place = Place::MAX - 2;
+const OUTSIDE: ChildIndex = ChildIndex::MAX - 2;
 
 /// Places of directories relative to the top.
 struct Places<'a> {
@@ -94,9 +94,9 @@ struct Places<'a> {
     top: InodeId,
     /// The subdirectories of the top.
     children: Vec<InodeId>,
-    numbers: HashMap<InodeId, Place>,
+    numbers: HashMap<InodeId, ChildIndex>,
     /// Directories and their places.
-    memo: Box<[(InodeId, Place)]>,
+    memo: Box<[(InodeId, ChildIndex)]>,
 }
 
 /// No directory has this number.
@@ -114,13 +114,13 @@ impl<'a> Places<'a> {
         (mixed >> 40) as usize & (self.memo.len() - 1)
     }
 
-    fn known(&self, directory: InodeId) -> Option<Place> {
+    fn known(&self, directory: InodeId) -> Option<ChildIndex> {
         let (of, place) = self.memo[self.slot(directory)];
         (of == directory).then_some(place)
     }
 
     /// The number of a directory of the level.
-    fn number(&mut self, child: InodeId) -> Place {
+    fn number(&mut self, child: InodeId) -> ChildIndex {
         if let Some(number) = self.numbers.get(&child) {
             return *number;
         }
@@ -129,12 +129,12 @@ impl<'a> Places<'a> {
             return REST;
         }
         self.children.push(child);
-        self.numbers.insert(child, number as Place);
-        number as Place
+        self.numbers.insert(child, number as ChildIndex);
+        number as ChildIndex
     }
 
     /// The place of `directory`.
-    fn find(&mut self, directory: InodeId) -> Place {
+    fn find(&mut self, directory: InodeId) -> ChildIndex {
         if directory == self.top {
             return OWN;
         }
@@ -170,7 +170,7 @@ impl<'a> Places<'a> {
     }
 
     fn bytes(&self) -> usize {
-        let number = 2 * size_of::<(InodeId, Place)>();
+        let number = 2 * size_of::<(InodeId, ChildIndex)>();
         size_of_val(&*self.memo) + self.children.capacity() * (size_of::<InodeId>() + number)
     }
 }

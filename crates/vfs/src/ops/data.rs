@@ -10,7 +10,7 @@ use crate::backend::{AllocateMode, FileRef, SeekTarget, SyncMode, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
-use crate::page::Place;
+use crate::page::WriteOffset;
 use crate::permission;
 use crate::vfs::Vfs;
 
@@ -73,7 +73,7 @@ impl Vfs {
                 // Write-back runs as root, not as `caller`.
                 self.drop_set_ids(caller, node, file)?;
             }
-            return self.write_cached(caller, node, file, Place::At(offset), data);
+            return self.write_cached(caller, node, file, WriteOffset::At(offset), data);
         }
         let _change = AttributeChange::begin(&self.core, node);
         let count = self.core.backend().data().write(caller, file, offset, data)?;
@@ -105,7 +105,7 @@ impl Vfs {
             if self.core.writes_back() {
                 self.drop_set_ids(caller, node, file)?;
             }
-            return self.write_cached(caller, node, file, Place::End, data);
+            return self.write_cached(caller, node, file, WriteOffset::End, data);
         }
         let _change = AttributeChange::begin(&self.core, node);
         let count = self.core.backend().data().append(caller, file, data)?;

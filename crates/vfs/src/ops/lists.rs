@@ -27,7 +27,7 @@ const LOOKED_AT: usize = 2;
 
 /// A directory that has a list, or had one.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QueuedList {
     id: InodeId,
     number: u64,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Lists {
 
 #[derive(Debug, Default)]
 struct Queue {
-    places: VecDeque<Place>,
+    places: VecDeque<QueuedList>,
     last_number: u64,
 }
 
@@ -62,19 +62,19 @@ impl Lists {
         let mut queue = self.queue.lock();
         queue.last_number += 1;
         let number = queue.last_number;
-        queue.places.push_back(Place { id, number });
+        queue.places.push_back(QueuedList { id, number });
         self.count(&queue);
         number
     }
 
-    fn put_back(&self, place: Place) {
+    fn put_back(&self, place: QueuedList) {
         let mut queue = self.queue.lock();
         queue.places.push_back(place);
         self.count(&queue);
     }
 
     /// Takes the oldest `count` places out.
-    fn take(&self, count: usize) -> VecDeque<Place> {
+    fn take(&self, count: usize) -> VecDeque<QueuedList> {
         let mut queue = self.queue.lock();
         let count = count.min(queue.places.len());
         let taken = queue.places.drain(..count).collect();
@@ -87,7 +87,7 @@ impl Lists {
 
     fn count(&self, queue: &Queue) {
         // ORDERING: Relaxed; a size.
-        self.bytes.store(queue.places.capacity() * size_of::<Place>(), Relaxed);
+        self.bytes.store(queue.places.capacity() * size_of::<QueuedList>(), Relaxed);
     }
 }
 

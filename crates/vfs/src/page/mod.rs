@@ -57,7 +57,7 @@ use opens::Borrowed;
 use progress::Progress;
 pub use read::Hit;
 use space::Space;
-pub(crate) use write::Place;
+pub(crate) use write::WriteOffset;
 
 use crate::backend::InodeId;
 use crate::error::Result;

@@ -310,7 +310,7 @@ impl PageCache {
 /// again only when it is woken, so a lost wake-up hangs them. The looks are counted.
 #[cfg(test)]
 mod tests {
-    use super::super::write::Place;
+    use super::super::write::WriteOffset;
     use super::super::write_back_tests::{UNOPENED, dirty};
     use super::*;
     use crate::Caller;
@@ -355,7 +355,7 @@ mod tests {
     fn who_waits_for_pages_looks_when_their_last_users_are_done() {
         let (_store, vfs, node) = dirty();
         let bytes = vec![1; 64 * PAGE as usize];
-        let (caller, place) = (Caller::root(), Place::At(0));
+        let (caller, place) = (Caller::root(), WriteOffset::At(0));
         vfs.write_cached(&caller, &node, UNOPENED, place, &bytes).unwrap();
         vfs.core.sync_all_pages().unwrap();
         let pages = vfs.core.pages_of(&node);

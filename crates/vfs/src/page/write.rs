@@ -45,7 +45,7 @@ const REFILLS: usize = 3;
 
 /// Where to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WriteOffset {
     /// At this offset.
     At(u64),
     /// At the end at the time of the write.
@@ -59,14 +59,14 @@ impl Vfs {
         caller: &Caller,
         node: &Node,
         file: FileRef,
-        place: Place,
+        place: WriteOffset,
         data: &[u8],
     ) -> Result<usize> {
         let core = &self.core;
         let pages = core.pages_of(node);
         core.learn_page_cleans(pages);
         // Where other programs append too, only the store knows the end.
-        let foreign_end = place == Place::End
+        let foreign_end = place == WriteOffset::End
             && core.capabilities.authority == Authority::Shared
             && !core.takes_whole_files();
         if !core.writes_back() || foreign_end {
@@ -79,13 +79,13 @@ impl Vfs {
                 break Ok(done);
             }
             let place = match place {
-                Place::At(offset) => Place::At(offset + done as u64),
-                Place::End => Place::End,
+                WriteOffset::At(offset) => WriteOffset::At(offset + done as u64),
+                WriteOffset::End => WriteOffset::End,
             };
             let chunk = &data[done..data.len().min(done + chunk_bytes)];
             let offset = match place {
-                Place::At(offset) => offset,
-                Place::End => pages.size().unwrap_or(0),
+                WriteOffset::At(offset) => offset,
+                WriteOffset::End => pages.size().unwrap_or(0),
             };
             let written = core
                 .slow_down(pages, chunk.len())
@@ -181,19 +181,19 @@ impl Core {
         &self,
         pages: &Arc<FilePages>,
         node: &Node,
-        (file, place): (FileRef, Place),
+        (file, place): (FileRef, WriteOffset),
         data: &[u8],
     ) -> Result<(usize, bool)> {
         // No frame is reserved for existing pages: the reservation's counter is shared by all threads.
         let mut here = match place {
-            Place::At(offset) => pages.has_all(offset, data.len()),
-            Place::End => false,
+            WriteOffset::At(offset) => pages.has_all(offset, data.len()),
+            WriteOffset::End => false,
         };
         loop {
             self.ensure_size(pages, file)?;
             let count = (data.len() as u64).div_ceil(PAGE) + 1;
             // An append must be whole.
-            let least = if place == Place::End { count } else { 1 };
+            let least = if place == WriteOffset::End { count } else { 1 };
             // A page that was seen may be evicted by now. Then the next round reserves a frame.
             let room = match std::mem::take(&mut here) {
                 true => Ok(pages.cache.no_room()),
@@ -208,14 +208,14 @@ impl Core {
             // From here on the size is ours, if it is known.
             let Some(size) = pages.size() else { continue };
             let extends = match place {
-                Place::End => true,
-                Place::At(offset) => offset + data.len() as u64 > size,
+                WriteOffset::End => true,
+                WriteOffset::At(offset) => offset + data.len() as u64 > size,
             };
             let turn = extends.then(|| inside.extend());
             let size = pages.size().unwrap_or(size);
             let offset = match place {
-                Place::End => size,
-                Place::At(offset) => offset,
+                WriteOffset::End => size,
+                WriteOffset::At(offset) => offset,
             };
             let room_left = (i64::MAX as u64).saturating_sub(offset);
             if room_left == 0 {
@@ -291,7 +291,7 @@ impl Core {
         &self,
         pages: &Arc<FilePages>,
         node: &Node,
-        (file, place, data): (FileRef, Place, &[u8]),
+        (file, place, data): (FileRef, WriteOffset, &[u8]),
         error: Error,
     ) -> Result<(usize, bool)> {
         if let Some(refused) = pages.why_not_written() {
@@ -346,8 +346,8 @@ impl Core {
     }
 
     /// Fails if the store takes bytes at the end only, and `place` is elsewhere. The caller is alone in the gate.
-    fn check_appends(&self, pages: &FilePages, file: FileRef, place: Place) -> Result<()> {
-        let Place::At(offset) = place else { return Ok(()) };
+    fn check_appends(&self, pages: &FilePages, file: FileRef, place: WriteOffset) -> Result<()> {
+        let WriteOffset::At(offset) = place else { return Ok(()) };
         if self.capabilities.writes != Writes::Append {
             return Ok(());
         }
@@ -368,7 +368,7 @@ impl Core {
         caller: &Caller,
         pages: &Arc<FilePages>,
         node: &Node,
-        (file, place): (FileRef, Place),
+        (file, place): (FileRef, WriteOffset),
         data: &[u8],
     ) -> Result<usize> {
         let alone = pages.gate.enter_alone();
@@ -378,15 +378,15 @@ impl Core {
         // Dropped on failure and on panic: the store's content is then unknown.
         let doubt = Doubt(pages, place, data.len());
         let count = self.with_space(|| match place {
-            Place::At(offset) => self.backend().data().write(caller, file, offset, data),
-            Place::End => self.backend().data().append(caller, file, data),
+            WriteOffset::At(offset) => self.backend().data().write(caller, file, offset, data),
+            WriteOffset::End => self.backend().data().append(caller, file, data),
         })?;
         let count = self.believed("write", file, count, data.len())?;
         let size = pages.size();
         let sole = self.capabilities.authority == Authority::Sole;
         let offset = match place {
-            Place::At(offset) => Some(offset),
-            Place::End => size.filter(|_| sole),
+            WriteOffset::At(offset) => Some(offset),
+            WriteOffset::End => size.filter(|_| sole),
         };
         if let (Some(offset), Some(size)) = (offset, size) {
             std::mem::forget(doubt);
@@ -451,14 +451,16 @@ impl Drop for CutDoubt<'_> {
 }
 
 /// A write through the cache with an unknown result.
-struct Doubt<'a>(&'a FilePages, Place, usize);
+struct Doubt<'a>(&'a FilePages, WriteOffset, usize);
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         let Self(pages, place, length) = *self;
         let (first, last) = match (place, pages.size()) {
-            (Place::At(offset), _) => (offset / PAGE, (offset + length as u64).div_ceil(PAGE)),
-            (Place::End, size) => (size.unwrap_or(0) / PAGE, u64::MAX),
+            (WriteOffset::At(offset), _) => {
+                (offset / PAGE, (offset + length as u64).div_ceil(PAGE))
+            }
+            (WriteOffset::End, size) => (size.unwrap_or(0) / PAGE, u64::MAX),
         };
         pages.drop_range(first..last);
         pages.doubt_size();
@@ -477,7 +479,7 @@ impl Core {
         let pages = self.pages_of(node);
         let alone = pages.gate.enter_alone();
         self.write_out_alone(pages, &alone)?;
-        let _doubt = Doubt(pages, Place::At(start), end.saturating_sub(start) as usize);
+        let _doubt = Doubt(pages, WriteOffset::At(start), end.saturating_sub(start) as usize);
         work()
     }
 

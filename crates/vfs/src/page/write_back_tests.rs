@@ -3,7 +3,7 @@
 
 use super::PAGE;
 use super::file::FilePages;
-use super::write::Place;
+use super::write::WriteOffset;
 use super::write_back::WritingRun;
 use crate::inode::Node;
 use crate::vfs::Core;
@@ -99,7 +99,8 @@ pub(super) fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
     let vfs = Vfs::new(store.clone(), config).unwrap();
     let name = Name::new(b"f").unwrap();
     let found = vfs.lookup(&Caller::root(), vfs.root(), name).unwrap().found().unwrap();
-    vfs.write_cached(&Caller::root(), &found.node, UNOPENED, Place::At(0), &[1; 100]).unwrap();
+    vfs.write_cached(&Caller::root(), &found.node, UNOPENED, WriteOffset::At(0), &[1; 100])
+        .unwrap();
     assert_eq!(store.end.load(Relaxed), 0);
     (store, vfs, found.node)
 }
@@ -175,7 +176,7 @@ fn a_file_that_is_dirty_again_stays_in_the_queue() {
     assert_eq!(vfs.core.write_next_run(pages).unwrap(), 1);
     vfs.core.write_times(pages).unwrap();
     assert!(!pages.has_unwritten() && is_queued());
-    vfs.write_cached(&Caller::root(), &node, UNOPENED, Place::At(0), &[2; 10]).unwrap();
+    vfs.write_cached(&Caller::root(), &node, UNOPENED, WriteOffset::At(0), &[2; 10]).unwrap();
     assert!(!cache.dirty_files.remove_written_back(pages) && is_queued());
     vfs.write_back_all().unwrap();
     assert!(cache.dirty_files.remove_written_back(pages) && !is_queued());
@@ -196,7 +197,7 @@ fn a_run_leaves_a_neighbour_alone_that_is_being_written() {
     let (_store, vfs, node) = dirty();
     let (core, pages) = (&vfs.core, vfs.core.pages_of(&node));
     let write = |page: u64| {
-        let place = Place::At(page * PAGE);
+        let place = WriteOffset::At(page * PAGE);
         vfs.write_cached(&Caller::root(), &node, UNOPENED, place, &[3; 10]).unwrap();
     };
     assert_eq!(core.write_next_run(pages).unwrap(), 1);

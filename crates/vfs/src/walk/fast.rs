@@ -25,7 +25,7 @@
 //! stop it.
 
 use super::whole::COMPONENTS_MIN;
-use super::{Manner, Resolve, Spot, Start, Symlinks};
+use super::{Manner, MountedNode, Resolve, Start, Symlinks};
 use crate::attributes::FileKind;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
@@ -95,27 +95,27 @@ impl Reason {
 
 /// The position of a fast walk.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place<'g> {
+pub(super) enum NodeRef<'g> {
     /// At a node with a hold.
     Held(&'g Node),
     /// At the inode of a name.
     Named(&'g Ref<Inode>),
 }
 
-impl<'g> Place<'g> {
+impl<'g> NodeRef<'g> {
     #[inline]
     pub(super) fn inode(self) -> &'g Inode {
         match self {
-            Place::Held(node) => &node.inode,
-            Place::Named(inode) => inode,
+            NodeRef::Held(node) => &node.inode,
+            NodeRef::Named(inode) => inode,
         }
     }
 
     /// A hold on it, unless it was torn down.
     pub(super) fn hold(self) -> Option<Node> {
         match self {
-            Place::Held(node) => Some(node.clone()),
-            Place::Named(inode) => Node::try_hold(inode),
+            NodeRef::Held(node) => Some(node.clone()),
+            NodeRef::Named(inode) => Node::try_hold(inode),
         }
     }
 }
@@ -123,7 +123,7 @@ impl<'g> Place<'g> {
 /// A place, and the mount it is in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At<'g> {
-    pub(super) place: Place<'g>,
+    pub(super) place: NodeRef<'g>,
     /// `None`: the mount where the walk began.
     mount: Option<&'g Ref<Mount>>,
 }
@@ -135,18 +135,18 @@ impl<'g> At<'g> {
     }
 
     /// A hold on it and on its mount, unless one of them is gone.
-    pub(super) fn hold(self) -> Option<Spot> {
+    pub(super) fn hold(self) -> Option<MountedNode> {
         // The mount first: dropping its hold ends nothing, since it is in the walk's table. Dropping a node may call
         // the store.
         let mount = match self.mount {
             Some(mount) => Some(mount.try_hold()?),
             None => None,
         };
-        Some(Spot { node: self.place.hold()?, mount })
+        Some(MountedNode { node: self.place.hold()?, mount })
     }
 
     pub(super) fn is_start(self, start: Start<'_>) -> bool {
-        self.mount.is_none() && matches!(self.place, Place::Held(node) if node == start.node)
+        self.mount.is_none() && matches!(self.place, NodeRef::Held(node) if node == start.node)
     }
 }
 
@@ -171,13 +171,13 @@ impl<'g> Mounts<'g> {
 }
 
 /// The part of a walk in one file system.
-struct Leg<'g> {
+struct WalkSegment<'g> {
     vfs: &'g Vfs,
     /// Names found.
     found: u64,
 }
 
-impl<'g> Leg<'g> {
+impl<'g> WalkSegment<'g> {
     fn end(&self) {
         if self.found > 0 {
             self.vfs.core.counters.name_hits.add(self.found);
@@ -188,7 +188,7 @@ impl<'g> Leg<'g> {
     fn cross(&mut self, mount: &'g Ref<Mount>) -> At<'g> {
         self.end();
         *self = Self { vfs: &mount.vfs, found: 0 };
-        At { place: Place::Held(&mount.root), mount: Some(mount) }
+        At { place: NodeRef::Held(&mount.root), mount: Some(mount) }
     }
 }
 
@@ -216,7 +216,7 @@ impl Vfs {
         from: (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
     ) -> Result<(Fast<'g, 'p>, Option<Moment>)> {
-        let (mut now, mut leg) = (None, Leg { vfs: self, found: 0 });
+        let (mut now, mut leg) = (None, WalkSegment { vfs: self, found: 0 });
         let end = match from.1 {
             None => Self::fast::<false, false>(guard, manner, from, path, &mut now, &mut leg, None),
             _ => Self::fast::<true, false>(guard, manner, from, path, &mut now, &mut leg, None),
@@ -235,12 +235,12 @@ impl Vfs {
         path: &[u8],
         evidence: &mut Evidence,
     ) -> Option<&'g Ref<Inode>> {
-        let (mut now, mut leg) = (None, Leg { vfs: self, found: 0 });
+        let (mut now, mut leg) = (None, WalkSegment { vfs: self, found: 0 });
         let (from, evidence) = ((start, None), Some(evidence));
         let end =
             Self::fast::<false, true>(guard, manner, from, path, &mut now, &mut leg, evidence);
         match end.ok()? {
-            Fast::Found { at: At { place: Place::Named(inode), .. }, warm: true } => Some(inode),
+            Fast::Found { at: At { place: NodeRef::Named(inode), .. }, warm: true } => Some(inode),
             _ => None,
         }
     }
@@ -253,13 +253,13 @@ impl Vfs {
         (start, mounts): (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
         now: &mut Option<Moment>,
-        leg: &mut Leg<'g>,
+        leg: &mut WalkSegment<'g>,
         mut evidence: Option<&mut Evidence>,
     ) -> Result<Fast<'g, 'p>> {
         let mut vfs = leg.vfs;
         let mut names = &vfs.core.names;
         let mut cleans = vfs.core.cleans.now();
-        let mut at = At { place: Place::Held(start.node), mount: None };
+        let mut at = At { place: NodeRef::Held(start.node), mount: None };
         if path[0] == b'/' {
             match manner.resolve {
                 Resolve::Anywhere => match mounts {
@@ -268,7 +268,7 @@ impl Vfs {
                         (vfs, names) = (leg.vfs, &leg.vfs.core.names);
                         cleans = vfs.core.cleans.now();
                     }
-                    _ => at.place = Place::Held(vfs.root()),
+                    _ => at.place = NodeRef::Held(vfs.root()),
                 },
                 Resolve::InRoot => {}
                 Resolve::Beneath => {
@@ -377,7 +377,7 @@ impl Vfs {
             }
             leg.found += 1;
             (directory, id) = (inode, dentry.id());
-            at.place = Place::Named(inode);
+            at.place = NodeRef::Named(inode);
             if CROSSES
                 && inode.is_mounted()
                 && let Some(mounts) = mounts

@@ -66,13 +66,13 @@ pub(crate) struct Start<'a> {
 
 /// A node on a walk, and the mount it is in.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct MountedNode {
     pub(crate) node: Node,
     /// `None`: the mount where the walk began.
     pub(crate) mount: Option<Hold<Mount>>,
 }
 
-impl Spot {
+impl MountedNode {
     /// The file system it is in; `start` is the one where the walk began.
     pub(crate) fn vfs<'s>(&'s self, start: &'s Vfs) -> &'s Vfs {
         self.mount.as_ref().map_or(start, |mount| &*mount.vfs)
@@ -82,10 +82,10 @@ impl Spot {
 /// The end of a walk.
 pub(crate) enum Walked {
     /// At an object.
-    Node(Spot),
+    Node(MountedNode),
     /// At a name that does not exist, in this directory.
     Missing {
-        directory: Spot,
+        directory: MountedNode,
         name: Box<[u8]>,
         /// The path, or a link in it, ended in a slash: only a directory is allowed.
         slash: bool,
@@ -94,7 +94,7 @@ pub(crate) enum Walked {
 
 /// A name that a path ends in, and its directory.
 pub(crate) struct LastName {
-    pub(crate) directory: Spot,
+    pub(crate) directory: MountedNode,
     pub(crate) name: Box<[u8]>,
     /// The path ended in a slash: the name must be a directory's.
     pub(crate) slash: bool,
@@ -219,7 +219,7 @@ impl Vfs {
         start: Start<'_>,
         path: &'p [u8],
         (at, rest): (At<'_>, &'p [u8]),
-    ) -> (Option<Spot>, &'p [u8]) {
+    ) -> (Option<MountedNode>, &'p [u8]) {
         if manner.resolve != Resolve::Anywhere || at.is_start(start) {
             return (None, path);
         }

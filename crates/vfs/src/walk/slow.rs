@@ -10,7 +10,7 @@
 //! which it continues. So only the later crossing sees an unmount between two crossings, but a crossing never sees half
 //! of one.
 
-use super::{Manner, Resolve, SYMLINKS_MAX, Spot, Start, Symlinks, Walked};
+use super::{Manner, MountedNode, Resolve, SYMLINKS_MAX, Start, Symlinks, Walked};
 use crate::attributes::FileKind;
 use crate::backend::InodeId;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub(super) struct Walk<'a> {
     start: Start<'a>,
     links: usize,
     /// In a confined walk: the directories above the present one, from the start on.
-    behind: Vec<Spot>,
+    behind: Vec<MountedNode>,
 }
 
 impl<'a> Walk<'a> {
@@ -37,7 +37,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks `path`, from `from` if a faster walk came that far.
-    pub(super) fn run(mut self, from: Option<Spot>, path: &[u8]) -> Result<Walked> {
+    pub(super) fn run(mut self, from: Option<MountedNode>, path: &[u8]) -> Result<Walked> {
         let mut at = match from {
             Some(at) => at,
             None => self.origin(path)?,
@@ -94,55 +94,55 @@ impl<'a> Walk<'a> {
         Ok(Walked::Node(at))
     }
 
-    fn may_search(&self, at: &Spot) -> Result<()> {
+    fn may_search(&self, at: &MountedNode) -> Result<()> {
         at.vfs(self.vfs).check(self.manner.caller, &at.node, crate::Access::EXECUTE)
     }
 
     /// The start of a path (or link text).
-    fn origin(&mut self, path: &[u8]) -> Result<Spot> {
+    fn origin(&mut self, path: &[u8]) -> Result<MountedNode> {
         match (path.first(), self.manner.resolve) {
             (Some(b'/'), Resolve::Anywhere) => {
                 return Ok(match self.start.inside {
                     Some(inside) => {
                         let mount = inside.namespace.root_mount();
-                        Spot { node: mount.root.clone(), mount: Some(mount) }
+                        MountedNode { node: mount.root.clone(), mount: Some(mount) }
                     }
-                    None => Spot { node: self.vfs.root().clone(), mount: None },
+                    None => MountedNode { node: self.vfs.root().clone(), mount: None },
                 });
             }
             (Some(b'/'), Resolve::Beneath) => return Err(Error::CrossDevice),
             _ => {}
         }
         self.behind.clear();
-        Ok(Spot { node: self.start.node.clone(), mount: None })
+        Ok(MountedNode { node: self.start.node.clone(), mount: None })
     }
 
     /// Continues from `at` to `found`, which was found in it, or to the root of the mount on it.
-    fn enter(&mut self, at: Spot, found: Node) -> Spot {
+    fn enter(&mut self, at: MountedNode, found: Node) -> MountedNode {
         let mount = at.mount.clone();
         if self.manner.resolve != Resolve::Anywhere {
             self.behind.push(at);
         }
-        self.covering(Spot { node: found, mount })
+        self.covering(MountedNode { node: found, mount })
     }
 
     /// `at`, or the root of the mount on it.
-    fn covering(&self, at: Spot) -> Spot {
+    fn covering(&self, at: MountedNode) -> MountedNode {
         if at.node.inode.is_mounted()
             && let Some(inside) = self.start.inside
             && let Some(on) = inside.namespace.covering(self.mount(&at, &inside.mount), &at.node)
         {
-            return Spot { node: on.root.clone(), mount: Some(on) };
+            return MountedNode { node: on.root.clone(), mount: Some(on) };
         }
         at
     }
 
     /// The mount that `at` is in; `start` is the one where the walk began.
-    fn mount<'s>(&self, at: &'s Spot, start: &'s Hold<Mount>) -> &'s Hold<Mount> {
+    fn mount<'s>(&self, at: &'s MountedNode, start: &'s Hold<Mount>) -> &'s Hold<Mount> {
         at.mount.as_ref().unwrap_or(start)
     }
 
-    fn parent(&mut self, at: Spot) -> Result<Spot> {
+    fn parent(&mut self, at: MountedNode) -> Result<MountedNode> {
         match (self.manner.resolve, self.behind.pop()) {
             (Resolve::Anywhere, _) => self.parent_anywhere(at),
             (_, Some(parent)) => Ok(parent),
@@ -152,14 +152,14 @@ impl<'a> Walk<'a> {
     }
 
     /// The recorded parent. From the root of a mount: the parent of the mountpoint.
-    fn parent_anywhere(&self, mut at: Spot) -> Result<Spot> {
+    fn parent_anywhere(&self, mut at: MountedNode) -> Result<MountedNode> {
         let Some(inside) = self.start.inside else {
             at.node = at.node.inode.parent().unwrap_or(at.node);
             return Ok(at);
         };
         while at.node == self.mount(&at, &inside.mount).root {
             match inside.namespace.above(self.mount(&at, &inside.mount)) {
-                Some((mount, node)) => at = Spot { node, mount: Some(mount) },
+                Some((mount, node)) => at = MountedNode { node, mount: Some(mount) },
                 // The namespace's root, or that of a detached mount.
                 None => return Ok(at),
             }
