@@ -37,13 +37,13 @@ impl fmt::Debug for Groups {
 /// Groups, stored inline if they are few. Each open file has a copy of its caller, and such a copy counts on no line
 /// that other threads use.
 #[derive(Clone)]
-pub struct GroupList(Held);
+pub struct GroupList(GroupStorage);
 
 /// Groups stored inline, more than most users have.
 const IN_PLACE: usize = 14;
 
 #[derive(Clone)]
-enum Held {
+enum GroupStorage {
     Few { count: u8, groups: [u32; IN_PLACE] },
     Many(Arc<[u32]>),
 }
@@ -54,8 +54,8 @@ impl Deref for GroupList {
     #[inline]
     fn deref(&self) -> &[u32] {
         match &self.0 {
-            Held::Few { count, groups } => &groups[..usize::from(*count)],
-            Held::Many(groups) => groups,
+            GroupStorage::Few { count, groups } => &groups[..usize::from(*count)],
+            GroupStorage::Many(groups) => groups,
         }
     }
 }
@@ -66,9 +66,9 @@ impl From<&[u32]> for GroupList {
         match few.get_mut(..groups.len()) {
             Some(place) => {
                 place.copy_from_slice(groups);
-                Self(Held::Few { count: groups.len() as u8, groups: few })
+                Self(GroupStorage::Few { count: groups.len() as u8, groups: few })
             }
-            None => Self(Held::Many(groups.into())),
+            None => Self(GroupStorage::Many(groups.into())),
         }
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         let many: GroupList = (0..100).collect();
         let few: GroupList = (0..14).collect();
         assert_eq!((many.len(), few.len(), few[13]), (100, 14, 13));
-        assert!(matches!((&many.0, &few.0), (Held::Many(_), Held::Few { .. })));
+        assert!(matches!((&many.0, &few.0), (GroupStorage::Many(_), GroupStorage::Few { .. })));
         assert_eq!((lazy.known_in_group(100), caller.known_in_group(44)), (Some(true), Some(true)));
     }
 }

@@ -13,7 +13,7 @@
 //! that concerns one name only must not use it.
 
 use super::rest::CleanTicks;
-use super::table::Known;
+use super::table::EntriesState;
 use super::{Asked, Clock, Expiry, Inode, Listed, Moment, Ticket};
 use std::sync::Arc;
 use uvfs_concurrent::class::Class;
@@ -33,7 +33,7 @@ impl Inode {
     }
 
     /// Of a directory that is being inserted: its state from an earlier inode.
-    pub(super) fn start_knowing(&self, known: Known) {
+    pub(super) fn start_knowing(&self, known: EntriesState) {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         self.names_after_or_parent.store(known.names_after, Relaxed);
         if known.cleaned != CleanTicks::default() {

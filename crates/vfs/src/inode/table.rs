@@ -84,9 +84,9 @@ struct Shard {
     gone: Gone,
     /// State of retired directories about names and pages that may still be cached. A new inode for such a directory
     /// takes it over.
-    retired: HashMap<InodeId, Known>,
+    retired: HashMap<InodeId, EntriesState>,
     /// The maximum of those that had no room. It applies to all directories.
-    known: Known,
+    known: EntriesState,
     /// Inodes whose ids came back as objects of other kinds, and that were replaced. Kept until they are torn down, so
     /// that their backend references are returned.
     displaced: Vec<Ref<Inode>>,
@@ -108,13 +108,13 @@ impl Default for Gone {
 
 /// A directory's state about its cached entries.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known {
+pub(super) struct EntriesState {
     /// Names from before this moment are not valid.
     pub(super) names_after: u64,
     pub(super) cleaned: CleanTicks,
 }
 
-impl Known {
+impl EntriesState {
     fn of(directory: &Inode) -> Self {
         Self { names_after: directory.names_after(), cleaned: directory.cleaned() }
     }
@@ -154,7 +154,7 @@ impl Shard {
 
     /// `directory` leaves.
     fn note_retired(&mut self, directory: &Inode) {
-        let known = Known::of(directory);
+        let known = EntriesState::of(directory);
         if known.is_nothing() {
             return;
         }
@@ -166,7 +166,7 @@ impl Shard {
     }
 
     /// The state for a directory that is inserted (again).
-    fn known_of(&mut self, directory: InodeId) -> Known {
+    fn known_of(&mut self, directory: InodeId) -> EntriesState {
         self.retired.remove(&directory).unwrap_or_default().max(self.known)
     }
 }
@@ -259,7 +259,7 @@ impl InodeTable {
     /// `ticket` was taken before the backend was asked.
     pub(crate) fn adopt(&self, core: &Core, entry: &Entry, ticket: Ticket, expiry: Expiry) -> Node {
         let mut shard = self.shards.of(&entry.inode).lock();
-        let (mut retired, mut known) = (Ticket::default(), Known::default());
+        let (mut retired, mut known) = (Ticket::default(), EntriesState::default());
         if let Some(ById(inode)) = shard.inodes.get(&entry.inode) {
             if inode.kind() == entry.attributes.kind
                 && let Some(node) = Node::try_hold(inode)
@@ -276,7 +276,7 @@ impl InodeTable {
             retired = inode.changed();
             // Nor may that thread have recorded this yet.
             if inode.is_directory() {
-                known = Known::of(inode);
+                known = EntriesState::of(inode);
             }
         }
         let gone = shard.changed_of(entry.inode).max(retired);

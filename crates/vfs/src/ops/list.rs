@@ -613,25 +613,25 @@ impl Core {
 }
 
 /// The store's answer about several directories.
-enum Told {
+enum BelowStep {
     Enter(Box<[u8]>, Entry),
     Add(Box<[u8]>, Entry),
     Leave { whole: bool },
 }
 
-struct Tellings(Vec<Told>);
+struct BelowSteps(Vec<BelowStep>);
 
-impl Below for Tellings {
+impl Below for BelowSteps {
     fn enter(&mut self, name: Name<'_>, entry: Entry) {
-        self.0.push(Told::Enter(name.as_bytes().into(), entry));
+        self.0.push(BelowStep::Enter(name.as_bytes().into(), entry));
     }
 
     fn add(&mut self, name: Name<'_>, entry: Entry) {
-        self.0.push(Told::Add(name.as_bytes().into(), entry));
+        self.0.push(BelowStep::Add(name.as_bytes().into(), entry));
     }
 
     fn leave(&mut self, whole: bool) {
-        self.0.push(Told::Leave { whole });
+        self.0.push(BelowStep::Leave { whole });
     }
 }
 
@@ -669,13 +669,13 @@ impl Core {
     /// Requests `directory` and its successors in `parent`. Whether `directory` is complete now.
     fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
         let (ticket, until) = (self.clock.tick(), self.complete_expiry());
-        let mut told = Tellings(Vec::new());
+        let mut told = BelowSteps(Vec::new());
         let asked = self.backend().names().list_below(directory.id(), &mut told);
         let (mut open, mut whole_count, mut helped) = (Vec::<Open>::new(), 0, false);
         for told in told.0 {
             let top = open.last().map_or(parent, |open| &open.node).clone();
             match told {
-                Told::Enter(name, entry) => {
+                BelowStep::Enter(name, entry) => {
                     let losses = self.names.losses().of(entry.inode.0);
                     let Some(node) = self.take_told(&top, ticket, (&name, entry), open.last_mut())
                     else {
@@ -684,10 +684,10 @@ impl Core {
                     };
                     open.push(Open { node, losses, recording: Recording::new(&self.listed) });
                 }
-                Told::Add(name, entry) => {
+                BelowStep::Add(name, entry) => {
                     self.take_told(&top, ticket, (&name, entry), open.last_mut());
                 }
-                Told::Leave { whole } => {
+                BelowStep::Leave { whole } => {
                     let Some(Open { node, losses, recording }) = open.pop() else { break };
                     if whole {
                         let listed = recording.finish(&self.listed);

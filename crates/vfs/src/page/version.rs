@@ -45,7 +45,7 @@ pub(super) struct Versions {
 
 /// The state of the pages when a read began.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Seen {
+pub(super) enum ReadState {
     /// The store has reported no version so far.
     Nothing,
     /// The pages were of this edition.
@@ -121,19 +121,19 @@ impl FilePages {
 
     /// Begins a read; `None` while the pages are being replaced (V3).
     #[inline]
-    pub(super) fn begin_reading(&self) -> Option<Seen> {
+    pub(super) fn begin_reading(&self) -> Option<ReadState> {
         match self.versions.get() {
-            None => Some(Seen::Nothing),
-            Some(versions) => versions.edition.read().map(Seen::Edition),
+            None => Some(ReadState::Nothing),
+            Some(versions) => versions.edition.read().map(ReadState::Edition),
         }
     }
 
     /// Whether all pages found since then are of one version.
     #[inline]
-    pub(super) fn is_of_one_version(&self, seen: Seen) -> bool {
+    pub(super) fn is_of_one_version(&self, seen: ReadState) -> bool {
         match (seen, self.versions.get()) {
-            (Seen::Nothing, None) => true,
-            (Seen::Edition(reading), Some(versions)) => versions.edition.stands(reading),
+            (ReadState::Nothing, None) => true,
+            (ReadState::Edition(reading), Some(versions)) => versions.edition.stands(reading),
             _ => false,
         }
     }
