@@ -9,7 +9,7 @@
 //! bucket. Callers insert under the directory's `entries` lock, which orders a change of the directory and an older
 //! answer.
 //!
-//! A dentry is valid unless it has expired, its directory has invalidated its names since ([`Inode::believes`]), or its
+//! A dentry is valid unless it has expired, its directory has invalidated its names since ([`Inode::names_valid_at`]), or its
 //! inode was torn down.
 //!
 //! # Why
@@ -129,13 +129,13 @@ impl Dentry {
 
     /// Whether it is valid, as a name of `directory`.
     #[inline]
-    pub(crate) fn believed(&self, directory: &Inode, now: &mut Option<Moment>) -> bool {
-        directory.believes(self.stamp) && self.stands(now)
+    pub(crate) fn is_valid(&self, directory: &Inode, now: &mut Option<Moment>) -> bool {
+        directory.names_valid_at(self.stamp) && self.is_valid_alone(now)
     }
 
-    /// Like [`Dentry::believed`], without the directory's part.
+    /// Like [`Dentry::is_valid`], without the directory's part.
     #[inline]
-    fn stands(&self, now: &mut Option<Moment>) -> bool {
+    fn is_valid_alone(&self, now: &mut Option<Moment>) -> bool {
         self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| inode.can_be_found())
     }
 }
@@ -267,7 +267,7 @@ impl NameCache {
         now: &mut Option<Moment>,
     ) -> Option<&'g CachedName> {
         let entry = self.table.get(guard, hash, id.0, name)?;
-        entry.value().believed(directory, now).then_some(entry)
+        entry.value().is_valid(directory, now).then_some(entry)
     }
 
     /// The dentry of `name`, however long ago it expired. The flag says whether it is valid otherwise: its directory
@@ -281,7 +281,7 @@ impl NameCache {
         let hash = self.table.hash(directory.id.0, name.as_bytes());
         let dentry = self.table.get(guard, hash, directory.id.0, name.as_bytes())?.value();
         let stands = dentry.inode().is_none_or(|inode| inode.can_be_found());
-        Some((dentry, directory.believes(dentry.stamp) && stands))
+        Some((dentry, directory.names_valid_at(dentry.stamp) && stands))
     }
 
     /// Whether the cached state of `name` is from a question before `ticket`.
@@ -398,7 +398,7 @@ impl NameCache {
     ) -> Vec<Ref<Inode>> {
         let mut now = None;
         self.sweep_with(&self.hand, buckets, |entry| {
-            if !entry.value().stands(&mut now) {
+            if !entry.value().is_valid_alone(&mut now) {
                 return Verdict::Remove;
             }
             let passed_over = match taken {

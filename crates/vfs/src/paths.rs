@@ -178,7 +178,7 @@ impl PathCache {
         let entry = self.table.get(guard, key.hash, key.marked, key.path)?;
         let memo = entry.value();
         let is_ours = memo.start == key.start && memo.who.covers(caller);
-        if !(is_ours && self.believes(memo, now)) {
+        if !(is_ours && self.is_valid(memo, now)) {
             return None;
         }
         entry.touch(MOST);
@@ -186,7 +186,7 @@ impl PathCache {
     }
 
     #[inline]
-    fn believes(&self, memo: &Memo, now: &mut Option<Moment>) -> bool {
+    fn is_valid(&self, memo: &Memo, now: &mut Option<Moment>) -> bool {
         let Evidence { shape, last: (directory, entries), expiry } = memo.evidence;
         shape == self.shape.now()
             && entries == self.entries.of(directory.0)
@@ -240,7 +240,7 @@ impl PathCache {
         let mut now = None;
         self.table.sweep(guard, &self.hand, BUCKETS, |entry| {
             let crowded = self.table.bytes() > bytes_max;
-            match self.believes(entry.value(), &mut now) {
+            match self.is_valid(entry.value(), &mut now) {
                 true if !crowded || entry.age() > 0 => Verdict::Keep,
                 _ => Verdict::Remove,
             }

@@ -89,7 +89,7 @@ impl Inode {
                 changes.note_at(clock, ticks.names);
                 known.complete.revoke();
                 drop(changes);
-                // ORDERING: Release, partner `believes`: a later lookup sees it.
+                // ORDERING: Release, partner `names_valid_at`: a later lookup sees it.
                 self.names_after_or_parent.fetch_max(ticks.names, Release);
             }
         });
@@ -104,14 +104,14 @@ impl Inode {
             known.complete.revoke();
             changes
         });
-        // ORDERING: Release, partner `believes`: a later lookup sees it.
+        // ORDERING: Release, partner `names_valid_at`: a later lookup sees it.
         self.names_after_or_parent.fetch_max(clock.tick().to_word(), Release);
         drop(changes);
     }
 
     /// Whether a name cached in this directory at `stamp` is valid.
     #[inline]
-    pub(crate) fn believes(&self, stamp: Ticket) -> bool {
+    pub(crate) fn names_valid_at(&self, stamp: Ticket) -> bool {
         // ORDERING: Acquire, partner `forget_names`.
         stamp.to_word() >= self.names_after_or_parent.load(Acquire)
     }
