@@ -41,7 +41,7 @@ use uvfs_vfs::{CleanProgress, Statistics};
 
 /// The options that `uvfs stat` shows.
 #[derive(Debug, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct ShownOptions {
     #[serde(skip)]
     source: String,
     /// The serving program.
@@ -52,7 +52,7 @@ pub(crate) struct Shown {
     control_dir: bool,
 }
 
-impl Shown {
+impl ShownOptions {
     pub(crate) fn new(options: &MountOptions) -> Self {
         let program = std::env::current_exe().unwrap_or_default();
         Self {
@@ -75,7 +75,7 @@ struct Report<'a> {
     /// Seconds since 1970.
     since: u64,
     version: &'static str,
-    options: &'a Shown,
+    options: &'a ShownOptions,
     policies: Vec<Mark>,
     core: Statistics,
     frontend: MountStatistics,
@@ -84,7 +84,7 @@ struct Report<'a> {
 /// The mount, as the socket serves it.
 struct Program {
     live: Arc<Live>,
-    shown: Shown,
+    shown: ShownOptions,
     since: u64,
     marks: Marks,
 }
@@ -177,13 +177,13 @@ impl Served for Program {
 
 /// Opens the socket of `live`, until its session ends. Returns the thread that ends it, or `None` if there is no
 /// socket; the log has the reason.
-pub(crate) fn start(live: &Arc<Live>, shown: Shown) -> Option<JoinHandle<()>> {
+pub(crate) fn start(live: &Arc<Live>, shown: ShownOptions) -> Option<JoinHandle<()>> {
     let started = serve(live, shown);
     let place = live.mountpoint.display();
     started.map_err(|why| log::warn!("{place}: no control socket: {why}")).ok()
 }
 
-fn serve(live: &Arc<Live>, shown: Shown) -> Result<JoinHandle<()>, String> {
+fn serve(live: &Arc<Live>, shown: ShownOptions) -> Result<JoinHandle<()>, String> {
     let folder = place::own_folder()?;
     let table = mounts::read()?;
     let mount = mounts::topmost(&table, &live.mountpoint).filter(|mount| mount.is_uvfs());

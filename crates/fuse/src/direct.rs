@@ -58,7 +58,7 @@ pub(crate) type Reply = Box<dyn FnOnce(&Counters) + Send>;
 
 /// State of a file that was written directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum PageState {
     /// There may be pages; so many direct writes came since the last of them was announced.
     Pages(u32),
     /// The whole file is being dropped, by the notice of this number.
@@ -85,7 +85,7 @@ struct Job {
 /// One shard of the states of files.
 #[derive(Default)]
 struct Files {
-    seen: HashMap<u64, Seen>,
+    states: HashMap<u64, PageState>,
     /// Notices about whole files so far.
     cleared: u64,
 }
@@ -142,8 +142,8 @@ impl DirectWrites {
         if !self.writers.has_come(node) {
             return;
         }
-        if let Some(seen) = self.files.of(&node).lock().seen.get_mut(&node) {
-            *seen = Seen::Pages(0);
+        if let Some(states) = self.files.of(&node).lock().states.get_mut(&node) {
+            *states = PageState::Pages(0);
         }
     }
 
@@ -169,20 +169,22 @@ impl DirectWrites {
     fn needs(&self, node: u64) -> Needs {
         self.writers.arrive(node);
         let mut files = self.files.of(&node).lock();
-        let (next, needs) = match files.seen.get(&node).copied().unwrap_or(Seen::Pages(0)) {
-            Seen::Clean => return Needs::Nothing,
-            Seen::Clearing(_) => return Needs::Range,
-            Seen::Pages(writes) if writes < SETTLED => (Seen::Pages(writes + 1), Needs::Range),
-            Seen::Pages(_) => {
+        let (next, needs) = match files.states.get(&node).copied().unwrap_or(PageState::Pages(0)) {
+            PageState::Clean => return Needs::Nothing,
+            PageState::Clearing(_) => return Needs::Range,
+            PageState::Pages(writes) if writes < SETTLED => {
+                (PageState::Pages(writes + 1), Needs::Range)
+            }
+            PageState::Pages(_) => {
                 files.cleared += 1;
-                (Seen::Clearing(files.cleared), Needs::Whole(files.cleared))
+                (PageState::Clearing(files.cleared), Needs::Whole(files.cleared))
             }
         };
-        if files.seen.len() >= FILES_MAX && !files.seen.contains_key(&node) {
-            let any = files.seen.keys().next().copied();
-            any.map(|any| files.seen.remove(&any));
+        if files.states.len() >= FILES_MAX && !files.states.contains_key(&node) {
+            let any = files.states.keys().next().copied();
+            any.map(|any| files.states.remove(&any));
         }
-        files.seen.insert(node, next);
+        files.states.insert(node, next);
         needs
     }
 
@@ -274,10 +276,10 @@ impl DirectWrites {
     fn cleared(&self, node: u64, needs: Needs) {
         let Needs::Whole(number) = needs else { return };
         let mut files = self.files.of(&node).lock();
-        if let Some(seen) = files.seen.get_mut(&node)
-            && *seen == Seen::Clearing(number)
+        if let Some(states) = files.states.get_mut(&node)
+            && *states == PageState::Clearing(number)
         {
-            *seen = Seen::Clean;
+            *states = PageState::Clean;
         }
     }
 }

@@ -6,7 +6,7 @@
 //! requests for it to answer first.
 
 use crate::clean::{Bridge, Cleaner, Pressure, Relief, Turns};
-use crate::control_socket::{self, Shown};
+use crate::control_socket::{self, ShownOptions};
 use crate::lock_order;
 use crate::mount_error::{DEVICE, MountError, in_a_line};
 use crate::notify::Notifier;
@@ -179,7 +179,7 @@ impl Mount {
         let readers = options.readers.unwrap_or_else(|| default_readers(&vfs)).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
         let settings = Settings { passthrough, control_directory: options.control_directory };
-        let shown = options.control_socket.then(|| Shown::new(&options));
+        let shown = options.control_socket.then(|| ShownOptions::new(&options));
         let server = Arc::new(Server::new(vfs.clone(), settings));
         let work = Arc::new(Work::new(readers));
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;

@@ -23,7 +23,7 @@
 //! object that another user of a shared store moved is found only under its old name. The record of forgotten nodes is
 //! bounded: the oldest handles become stale.
 
-use super::nodes::{ROOT, Seen};
+use super::nodes::{EntryPlace, ROOT};
 use super::places::Place;
 use super::requests::{Attrs, EntryOut, Server};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Server {
         }
         let generation = attributes.generation();
         let others = attributes.links > 1 && !node.is_directory();
-        let seen = Seen { generation, place, others };
+        let seen = EntryPlace { generation, place, others };
         (self.nodes.publish(node, shown, Some(seen)), generation)
     }
 

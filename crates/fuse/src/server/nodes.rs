@@ -42,7 +42,7 @@ const ORDER_SLACK: usize = 64;
 /// Share of the room of all caches that records of forgotten nodes may use here.
 const PAST_SHARE: u64 = 16;
 
-struct Held {
+struct HeldNode {
     node: Node,
     lookups: u64,
     end: KernelEnd,
@@ -67,7 +67,7 @@ impl Gone {
 
 /// The place of an entry in a reply, and the facts about its object that are recorded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct EntryPlace<'a> {
     pub(crate) generation: u32,
     /// Where; `None` if it was asked for by a handle.
     pub(crate) place: Option<Place<'a>>,
@@ -78,7 +78,7 @@ pub(crate) struct Seen<'a> {
 /// Node ids, and the order in which the hand visits them.
 #[derive(Default)]
 struct Shard {
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, HeldNode>,
     /// The sum of the lookups of all held ids, so that a reader of the sum need not visit them.
     lookups: u64,
     /// Oldest first. Some may be forgotten since, or be in it twice: those are passed over.
@@ -89,7 +89,7 @@ struct Shard {
 }
 
 /// Bytes of one id: its place in the table with the table's slack, and in the order.
-const ID_BYTES: usize = 2 * (size_of::<(u64, Held)>() + 1) + 2 * size_of::<u64>();
+const ID_BYTES: usize = 2 * (size_of::<(u64, HeldNode)>() + 1) + 2 * size_of::<u64>();
 
 /// See the module.
 pub(crate) struct NodeTable {
@@ -181,18 +181,18 @@ impl Shard {
     }
 
     /// Adds `id`, which was not held, for a reply to the kernel.
-    fn add(&mut self, (id, size): (u64, u64), node: &Node, seen: Option<Seen<'_>>) {
+    fn add(&mut self, (id, size): (u64, u64), node: &Node, seen: Option<EntryPlace<'_>>) {
         let (generation, was) = (seen.map_or(0, |seen| seen.generation), self.past.take(id));
         let known = was.filter(|was| seen.is_some() && was.generation == generation);
         let places = known.map_or_else(Places::default, |was| was.places);
         self.places_bytes += places.bytes();
         self.lookups += 1;
         let (node, end) = (node.clone(), KernelEnd::at(size));
-        self.insert(id, Held { node, lookups: 1, end, places, generation, recent: false });
+        self.insert(id, HeldNode { node, lookups: 1, end, places, generation, recent: false });
         self.see(id, seen);
     }
 
-    fn see(&mut self, id: u64, seen: Option<Seen<'_>>) {
+    fn see(&mut self, id: u64, seen: Option<EntryPlace<'_>>) {
         let Some((seen, held)) = seen.zip(self.held.get_mut(&id)) else { return };
         self.places_bytes -= held.places.bytes();
         seen.place.into_iter().for_each(|place| held.places.see(place, seen.others));
@@ -207,7 +207,7 @@ impl Shard {
     }
 
     /// The kernel has forgotten `id`.
-    fn remove(&mut self, id: u64, room: u64) -> Option<Held> {
+    fn remove(&mut self, id: u64, room: u64) -> Option<HeldNode> {
         let mut held = self.held.remove(&id)?;
         self.places_bytes -= held.places.bytes();
         let places = std::mem::take(&mut held.places);
@@ -224,7 +224,7 @@ impl Shard {
         Some(held)
     }
 
-    fn insert(&mut self, id: u64, held: Held) {
+    fn insert(&mut self, id: u64, held: HeldNode) {
         self.held.insert(id, held);
         self.order.push_back(id);
         if self.order.len() > 2 * self.held.len() + ORDER_SLACK {
@@ -400,7 +400,7 @@ impl NodeTable {
             }
             let generation = held.generation;
             lost.into_iter().for_each(|place| shard.lose(id, place));
-            shard.see(id, Some(Seen { generation, place: found, others: true }));
+            shard.see(id, Some(EntryPlace { generation, place: found, others: true }));
         });
     }
 
@@ -429,7 +429,7 @@ impl NodeTable {
         &self,
         node: &Node,
         (number, size): (u64, u64),
-        seen: Option<Seen<'_>>,
+        seen: Option<EntryPlace<'_>>,
     ) -> u64 {
         if node.id() == InodeId::ROOT {
             return ROOT;
@@ -452,7 +452,7 @@ impl NodeTable {
         &self,
         node: &Node,
         (number, size): (u64, u64),
-        seen: Option<Seen<'_>>,
+        seen: Option<EntryPlace<'_>>,
     ) -> u64 {
         let mut aliases = self.aliases.lock();
         if let Some(&alias) = aliases.get(&node.id()) {
@@ -551,7 +551,7 @@ impl NodeTable {
     }
 
     /// Counts a lookup on `id` if it is free or is `node`'s already; the kernel is shown `size`.
-    fn count(&self, (id, size): (u64, u64), node: &Node, seen: Option<Seen<'_>>) -> bool {
+    fn count(&self, (id, size): (u64, u64), node: &Node, seen: Option<EntryPlace<'_>>) -> bool {
         self.with(id, |shard| {
             match shard.held.get_mut(&id) {
                 Some(held) if held.node == *node => {
@@ -572,7 +572,7 @@ impl NodeTable {
     }
 
     /// Takes `lookups` off `id`. Returns whether it had so many, and its hold if none is left.
-    fn uncount(&self, id: u64, lookups: u64) -> (bool, Option<Held>) {
+    fn uncount(&self, id: u64, lookups: u64) -> (bool, Option<HeldNode>) {
         let room = self.past_room();
         self.with(id, |shard| {
             let Some(held) = shard.held.get_mut(&id) else { return (false, None) };
