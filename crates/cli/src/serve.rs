@@ -22,7 +22,7 @@ use crate::control::place;
 use crate::control::policies::{Mark, PolicyRequest};
 use crate::control::protocol::CleanRequest;
 use crate::control::resident::{Cached, CachedRequest};
-use crate::control::server::{Ends, Served, Server, Stays};
+use crate::control::server::{Ends, Served, Server, UnmountError};
 use crate::daemon;
 use crate::flags::MountArguments;
 use crate::fstab;
@@ -267,7 +267,7 @@ impl Served for Live {
         })
     }
 
-    fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+    fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
         self.end(lazy)
     }
 
@@ -301,7 +301,7 @@ impl Live {
 
     /// Takes the mount out of the tree. Waits a moment for its users: a child between fork and exec has the open
     /// files of its parent.
-    fn end(&self, lazy: bool) -> Result<(), Stays> {
+    fn end(&self, lazy: bool) -> Result<(), UnmountError> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match serve::end_when_idle(|| self.mount.unmount(how)) {
             // It ended by itself meanwhile.

@@ -33,7 +33,7 @@ use uvfs_control::policies::{Mark, PolicyRequest};
 use uvfs_control::protocol::CleanRequest;
 use uvfs_control::resident::{Cached, CachedRequest};
 use uvfs_control::serve::{self, Look, Marks};
-use uvfs_control::server::{Ends, Served, Server, Stays};
+use uvfs_control::server::{Ends, Served, Server, UnmountError};
 use uvfs_control::setting::Setting;
 use uvfs_control::units::Size;
 use uvfs_control::{mounts, place};
@@ -161,12 +161,12 @@ impl Served for Program {
         self.marks.list(&self.live.vfs, Look::Allowed)
     }
 
-    fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+    fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match serve::end_when_idle(|| self.live.unmount(how)) {
             // The session ended by itself meanwhile: the client has its unmount.
             Err(_) if self.live.ended() => Ok(()),
-            outcome => outcome.map_err(Stays::from),
+            outcome => outcome.map_err(UnmountError::from),
         }
     }
 

@@ -15,7 +15,7 @@
 //! time limit alone would refuse slow requests, too. Weakness: for a source without such knowledge (a bucket, an image,
 //! a library's) there is only the limit.
 
-use super::{Crowd, Served};
+use super::{ClientLoad, Served};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -63,13 +63,13 @@ impl Course {
     }
 
     /// Whether the thread was still working, and counts as abandoned from now on.
-    fn abandon(&self, crowd: &Crowd) -> bool {
+    fn abandon(&self, load: &ClientLoad) -> bool {
         // ORDERING: Relaxed; a bound on threads. Counted first, so that the thread finds its count when it ends.
-        crowd.abandoned.fetch_add(1, Relaxed);
+        load.abandoned.fetch_add(1, Relaxed);
         // ORDERING: AcqRel, partner the same in `Working::drop`: one of the two is first, and the other sees it.
         let abandoned = self.state.compare_exchange(AWAITED, ABANDONED, AcqRel, Acquire).is_ok();
         if !abandoned {
-            crowd.abandoned.fetch_sub(1, Relaxed);
+            load.abandoned.fetch_sub(1, Relaxed);
         }
         abandoned
     }
@@ -78,7 +78,7 @@ impl Course {
 /// A thread that carries out a request; ended when dropped, also by a panic.
 struct Working {
     course: Arc<Course>,
-    crowd: Arc<Crowd>,
+    load: Arc<ClientLoad>,
 }
 
 impl Drop for Working {
@@ -86,7 +86,7 @@ impl Drop for Working {
         // ORDERING: AcqRel, partner the same in `Course::abandon`.
         if self.course.state.swap(ENDED, AcqRel) == ABANDONED {
             // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
-            self.crowd.abandoned.fetch_sub(1, Relaxed);
+            self.load.abandoned.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -97,16 +97,16 @@ impl Drop for Working {
 /// The reason, in words, if there is no answer. The thread may still run then.
 pub(super) fn ask<T: Send + 'static>(
     served: &Arc<dyn Served>,
-    crowd: &Arc<Crowd>,
+    load: &Arc<ClientLoad>,
     limit: Option<Duration>,
     request: impl FnOnce(&dyn Served, &Course) -> T + Send + 'static,
 ) -> Result<T, String> {
     // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
-    if crowd.abandoned.load(Relaxed) >= ABANDONED_MAX {
+    if load.abandoned.load(Relaxed) >= ABANDONED_MAX {
         return Err(format!("{SILENT}, and {ABANDONED_MAX} requests wait for it already; {LATER}"));
     }
     let course = Arc::new(Course::default());
-    let working = Working { course: course.clone(), crowd: crowd.clone() };
+    let working = Working { course: course.clone(), load: load.clone() };
     let (sender, receiver) = mpsc::sync_channel(1);
     let asked = served.clone();
     let carry_out = move || {
@@ -134,13 +134,13 @@ pub(super) fn ask<T: Send + 'static>(
         if steps != now {
             (steps, quiet_since) = (now, Instant::now());
         } else if quiet_since.elapsed() >= QUIET_TIME && served.source_hangs() {
-            if course.abandon(crowd) {
+            if course.abandon(load) {
                 return Err(format!("{SILENT}; {LATER}"));
             }
         } else if quiet_since.elapsed() >= QUIET_TIME {
             quiet_since = Instant::now();
         }
-        if limit.is_some_and(|limit| began.elapsed() >= limit) && course.abandon(crowd) {
+        if limit.is_some_and(|limit| began.elapsed() >= limit) && course.abandon(load) {
             let seconds = began.elapsed().as_secs();
             return Err(format!(
                 "no answer within {seconds} s, perhaps because the source hangs; {LATER}"

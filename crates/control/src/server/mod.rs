@@ -133,7 +133,7 @@ pub trait Served: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why it stays.
-    fn unmount(&self, lazy: bool) -> Result<(), Stays>;
+    fn unmount(&self, lazy: bool) -> Result<(), UnmountError>;
 
     /// The work that its end waits for.
     fn waits(&self) -> Waits;
@@ -146,14 +146,14 @@ pub trait Served: Send + Sync + 'static {
 
 /// The reason why a mount stays mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stays {
+pub struct UnmountError {
     /// In words.
     pub cause: String,
     /// It is in use.
     pub busy: bool,
 }
 
-impl From<io::Error> for Stays {
+impl From<io::Error> for UnmountError {
     fn from(error: io::Error) -> Self {
         let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
         Self { cause: crate::cause(&error), busy }
@@ -168,7 +168,7 @@ pub struct Server {
     served: Arc<dyn Served>,
     /// The path is named by the mount's device number, which another mount may get as soon as ours is unmounted.
     identity: Option<Identity>,
-    crowd: Arc<Crowd>,
+    load: Arc<ClientLoad>,
 }
 
 /// Identifies a file, beside its path: its number, which may be reused, and its creation time.
@@ -204,7 +204,7 @@ impl Alone {
 
 /// The clients that are being served.
 #[derive(Debug, Default)]
-struct Crowd {
+struct ClientLoad {
     /// Clients that have a thread.
     clients: AtomicUsize,
     /// Requests read and not yet replied to.
@@ -235,22 +235,25 @@ impl Server {
         }
         let listener = Arc::new(UnixListener::bind(path)?);
         let path = path.to_path_buf();
-        let mut server = Self { path, listener, served, identity: None, crowd: Arc::default() };
+        let mut server = Self { path, listener, served, identity: None, load: Arc::default() };
         server.identity = identity(&server.path);
         fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))?;
         server.identity = identity(&server.path);
         let thread = thread::Builder::new().name("uvfs-control".into());
         let listener = server.listener.clone();
-        let door =
-            Door { served: Arc::downgrade(&server.served), crowd: server.crowd.clone(), ends };
-        thread.spawn(move || accept_all(&listener, &door))?;
+        let context = ClientContext {
+            served: Arc::downgrade(&server.served),
+            load: server.load.clone(),
+            ends,
+        };
+        thread.spawn(move || accept_all(&listener, &context))?;
         Ok(server)
     }
 
     /// Whether a client has asked for the end, and waits for the verdict.
     pub fn is_asked_to_end(&self) -> bool {
         // ORDERING: Acquire, partner the Release in `end`: set before the mount is ended.
-        self.crowd.is_asked_to_end.load(Acquire)
+        self.load.is_asked_to_end.load(Acquire)
     }
 
     /// The mount has ended: sends the verdict to the clients that wait for it, and to later ones that ask. To drop the
@@ -259,7 +262,7 @@ impl Server {
         let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
         match line {
             // The first verdict stands.
-            Ok(line) => drop(self.crowd.verdict.set(line + "\n")),
+            Ok(line) => drop(self.load.verdict.set(line + "\n")),
             Err(error) => log::error!("verdict: {error}"),
         }
     }
@@ -274,13 +277,13 @@ impl fmt::Debug for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // The process is about to end, often by a client's request: that client gets its reply first.
-        // ORDERING: Release, partner the Acquire in `Crowd::last_line`: the verdict comes first.
-        self.crowd.is_ending.store(true, Release);
+        // ORDERING: Release, partner the Acquire in `ClientLoad::last_line`: the verdict comes first.
+        self.load.is_ending.store(true, Release);
         // No more clients are accepted: the accepting thread ends.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let deadline = Instant::now() + REPLIES_TIME;
         // ORDERING: Acquire, partner the Release in `UnderWay`: the reply was sent.
-        while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
+        while self.load.requests.load(Acquire) > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         let _alone = Alone::at(&self.path);
@@ -294,18 +297,18 @@ impl Drop for Server {
 
 /// The state that each client's thread gets.
 #[derive(Clone)]
-struct Door {
+struct ClientContext {
     served: Weak<dyn Served>,
-    crowd: Arc<Crowd>,
+    load: Arc<ClientLoad>,
     ends: Ends,
 }
 
-fn accept_all(listener: &UnixListener, door: &Door) {
+fn accept_all(listener: &UnixListener, context: &ClientContext) {
     loop {
         match listener.accept() {
-            Ok((stream, _)) => admit(stream, door),
+            Ok((stream, _)) => admit(stream, context),
             // ORDERING: Relaxed; the flag of `Server::drop`, which shuts the listener down after it is set.
-            Err(_) if door.crowd.is_ending.load(Relaxed) => return,
+            Err(_) if context.load.is_ending.load(Relaxed) => return,
             Err(error) => {
                 log::warn!("control socket: {error}");
                 // Out of descriptors, most likely: they come back, spinning would not help.
@@ -319,7 +322,7 @@ fn accept_all(listener: &UnixListener, door: &Door) {
 const TOO_MANY: &str = "too many requests at once; try again";
 
 /// Starts a thread for the client, or refuses it with the reason.
-fn admit(stream: UnixStream, door: &Door) {
+fn admit(stream: UnixStream, context: &ClientContext) {
     let own_uid = rustix::process::geteuid().as_raw();
     let peer_uid = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.uid.as_raw());
     if !peer_uid.is_ok_and(|uid| is_permitted(uid, own_uid)) {
@@ -327,17 +330,17 @@ fn admit(stream: UnixStream, door: &Door) {
         return turn_away(stream, "not permitted: only root and the user who mounted it may ask");
     }
     // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
-    let before = door.crowd.clients.fetch_add(1, Relaxed);
-    let place = Place(door.crowd.clone());
+    let before = context.load.clients.fetch_add(1, Relaxed);
+    let place = ClientSlot(context.load.clone());
     if before >= CLIENTS_MAX + LAST_PLACES {
         return turn_away(stream, TOO_MANY);
     }
     let is_last = before >= CLIENTS_MAX;
-    let door = door.clone();
+    let context = context.clone();
     let thread = thread::Builder::new().name("uvfs-control-client".into());
     let started = thread.spawn(move || {
         let _place = place;
-        if let Err(error) = converse(stream, &door, is_last) {
+        if let Err(error) = converse(stream, &context, is_last) {
             log::debug!("control client: {error}");
         }
     });
@@ -348,9 +351,9 @@ fn admit(stream: UnixStream, door: &Door) {
 
 /// One of [`CLIENTS_MAX`] and [`LAST_PLACES`]; released when dropped.
 #[derive(Debug)]
-struct Place(Arc<Crowd>);
+struct ClientSlot(Arc<ClientLoad>);
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         // ORDERING: Relaxed; the bound of `admit`.
         self.0.clients.fetch_sub(1, Relaxed);
@@ -369,8 +372,8 @@ fn turn_away(mut stream: UnixStream, cause: &str) {
 }
 
 /// Answers requests until the client leaves. In the last places (`is_last`) the end is the only request.
-fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()> {
-    let crowd = &door.crowd;
+fn converse(mut stream: UnixStream, context: &ClientContext, is_last: bool) -> io::Result<()> {
+    let load = &context.load;
     stream.set_write_timeout(Some(REQUEST_TIME))?;
     let mut requests =
         BufReader::new(Patient { stream: stream.try_clone()?, until: Instant::now() });
@@ -384,15 +387,15 @@ fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()
                 return Err(error);
             }
         };
-        let request = UnderWay::begin(crowd);
+        let request = UnderWay::begin(load);
         // Declared later, so dropped first: when no request is in progress, nothing refers to it.
-        let Some(served) = door.served.upgrade() else {
+        let Some(served) = context.served.upgrade() else {
             return stream.write_all(Reply::refused("the mount has ended").to_line().as_bytes());
         };
         let answer = match serde_json::from_str(&line) {
-            Ok(request @ Request::Unmount { .. }) => answer(request, &served, &stream, crowd),
+            Ok(request @ Request::Unmount { .. }) => answer(request, &served, &stream, load),
             Ok(_) if is_last => Answer::Last(Reply::refused(TOO_MANY)),
-            Ok(request) => answer(request, &served, &stream, crowd),
+            Ok(request) => answer(request, &served, &stream, load),
             Err(error) => Answer::Reply(Reply::refused(format!("not a request: {error}"))),
         };
         let (Answer::Reply(reply) | Answer::Last(reply) | Answer::End(reply)) = &answer;
@@ -401,10 +404,10 @@ fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()
             return Ok(());
         }
         if let Answer::End(_) = answer {
-            see_end(&mut stream, &*served, crowd)?;
+            see_end(&mut stream, &*served, load)?;
             drop(served);
             drop(request);
-            if door.ends == Ends::Mount {
+            if context.ends == Ends::Mount {
                 return Ok(());
             }
             // The open stream is the client's sign that the daemon still works; it closes when
@@ -417,13 +420,13 @@ fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()
 
 /// A request that was read and not yet replied to.
 #[derive(Debug)]
-struct UnderWay<'a>(&'a Crowd);
+struct UnderWay<'a>(&'a ClientLoad);
 
 impl<'a> UnderWay<'a> {
-    fn begin(crowd: &'a Crowd) -> Self {
+    fn begin(load: &'a ClientLoad) -> Self {
         // ORDERING: Relaxed; counted before the request can end anything.
-        crowd.requests.fetch_add(1, Relaxed);
-        Self(crowd)
+        load.requests.fetch_add(1, Relaxed);
+        Self(load)
     }
 }
 
@@ -445,7 +448,7 @@ enum LastLine<'a> {
     None,
 }
 
-impl Crowd {
+impl ClientLoad {
     /// Reads the flag of the end before the verdict. The verdict is set before the flag, so none is missed. In a
     /// test `pause` runs between the two reads.
     fn last_line(&self, pause: impl FnOnce()) -> LastLine<'_> {
@@ -461,10 +464,10 @@ impl Crowd {
 }
 
 /// Sends the work that the end waits for, until there is a verdict or the client disconnects.
-fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::Result<()> {
+fn see_end(stream: &mut UnixStream, served: &dyn Served, load: &ClientLoad) -> io::Result<()> {
     let mut last = Instant::now();
     loop {
-        match crowd.last_line(|| {}) {
+        match load.last_line(|| {}) {
             LastLine::Verdict(line) => return stream.write_all(line.as_bytes()),
             LastLine::None => return Ok(()),
             LastLine::NotYet if is_leaving(stream) => return Ok(()),
@@ -481,13 +484,13 @@ fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
 
 /// One of [`LONG_MAX`]; released when dropped.
 #[derive(Debug)]
-struct Turn(Arc<Crowd>);
+struct Turn(Arc<ClientLoad>);
 
 impl Turn {
-    fn take(crowd: &Arc<Crowd>) -> Result<Self, String> {
+    fn take(load: &Arc<ClientLoad>) -> Result<Self, String> {
         // ORDERING: Relaxed; a bound on work, nothing is reached through it.
-        let before = crowd.long.fetch_add(1, Relaxed);
-        let turn = Self(crowd.clone());
+        let before = load.long.fetch_add(1, Relaxed);
+        let turn = Self(load.clone());
         match before < LONG_MAX {
             true => Ok(turn),
             false => Err(format!("{LONG_MAX} cleanings are under way; try again")),
@@ -508,13 +511,13 @@ fn clean(
     served: &dyn Served,
     course: &Course,
     stream: &UnixStream,
-    crowd: &Crowd,
+    load: &ClientLoad,
 ) -> Result<Cleaned, String> {
     let mut last = Instant::now();
     let mut progress = |step| {
         course.step();
         // ORDERING: Relaxed; the flag of `Server::drop`.
-        if course.is_abandoned() || crowd.is_ending.load(Relaxed) {
+        if course.is_abandoned() || load.is_ending.load(Relaxed) {
             return ControlFlow::Break(());
         }
         if last.elapsed() < NEWS_TIME {
@@ -580,15 +583,15 @@ fn answer(
     request: Request,
     served: &Arc<dyn Served>,
     stream: &UnixStream,
-    crowd: &Arc<Crowd>,
+    load: &Arc<ClientLoad>,
 ) -> Answer {
     let of_source = |limit, carry_out: Carried| {
-        let done = asking::ask(served, crowd, limit, |served, course| carry_out(served, course));
+        let done = asking::ask(served, load, limit, |served, course| carry_out(served, course));
         done.map_or_else(|cause| Answer::Last(Reply::refused(cause)), Answer::Reply)
     };
     let (short, long) = (Some(ANSWER_TIME), None);
     match request {
-        Request::Unmount { lazy } => end(lazy, &**served, crowd),
+        Request::Unmount { lazy } => end(lazy, &**served, load),
         // These ask the source nothing.
         Request::Stat => Answer::Reply(Reply { report: Some(served.report()), ..Reply::done() }),
         Request::Locks => Answer::Reply(Reply { report: Some(locks::collect()), ..Reply::done() }),
@@ -605,7 +608,7 @@ fn answer(
         Request::Level(request) => {
             of_source(short, Box::new(move |served, _| reported(served.level(&request))))
         }
-        Request::Commit => match Turn::take(crowd) {
+        Request::Commit => match Turn::take(load) {
             Err(cause) => Answer::Reply(Reply::refused(cause)),
             Ok(turn) => of_source(
                 long,
@@ -615,7 +618,7 @@ fn answer(
                 }),
             ),
         },
-        Request::Clean(request) => match (Turn::take(crowd), stream.try_clone()) {
+        Request::Clean(request) => match (Turn::take(load), stream.try_clone()) {
             (Err(cause), _) => Answer::Reply(Reply::refused(cause)),
             (_, Err(error)) => Answer::Reply(Reply::refused(crate::cause(&error))),
             (Ok(turn), Ok(stream)) => of_source(
@@ -632,11 +635,11 @@ fn answer(
 type Carried = Box<dyn FnOnce(&dyn Served, &Course) -> Reply + Send>;
 
 /// Ends the mount for a client that waits for the verdict.
-fn end(lazy: bool, served: &dyn Served, crowd: &Crowd) -> Answer {
+fn end(lazy: bool, served: &dyn Served, load: &ClientLoad) -> Answer {
     // Before the mount can end: a thread that sees the end sees this, too.
     // ORDERING: Release, partner the Acquire in `Server::is_asked_to_end`. If the end is refused it stays set, and a
     // verdict is made for no client.
-    crowd.is_asked_to_end.store(true, Release);
+    load.is_asked_to_end.store(true, Release);
     match served.unmount(lazy) {
         Ok(()) => Answer::End(Reply::done()),
         Err(stays) => Answer::Reply(Reply { busy: stays.busy, ..Reply::refused(stays.cause) }),

@@ -60,9 +60,9 @@ impl Served for Fake {
     fn commit(&self) -> Result<(), String> {
         if self.busy.load(Relaxed) { Err("the disk is gone".into()) } else { Ok(()) }
     }
-    fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+    fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
         match self.busy.load(Relaxed) && !lazy {
-            true => Err(Stays { cause: "in use".into(), busy: true }),
+            true => Err(UnmountError { cause: "in use".into(), busy: true }),
             false => Ok(()),
         }
     }
@@ -101,16 +101,16 @@ fn ask(stream: &mut UnixStream, line: &str) -> String {
 /// checks, it sent no verdict, and the client reported that the daemon had ended without a word.
 #[test]
 fn a_verdict_that_comes_with_the_end_is_told() {
-    let crowd = Crowd::default();
+    let load = ClientLoad::default();
     let both = || {
-        crowd.verdict.set("told".into()).unwrap();
-        crowd.is_ending.store(true, Release);
+        load.verdict.set("told".into()).unwrap();
+        load.is_ending.store(true, Release);
     };
-    assert_eq!(crowd.last_line(both), LastLine::Verdict("told"));
-    let crowd = Crowd::default();
-    assert_eq!(crowd.last_line(|| {}), LastLine::NotYet);
-    crowd.is_ending.store(true, Release);
-    assert_eq!(crowd.last_line(|| {}), LastLine::None);
+    assert_eq!(load.last_line(both), LastLine::Verdict("told"));
+    let load = ClientLoad::default();
+    assert_eq!(load.last_line(|| {}), LastLine::NotYet);
+    load.is_ending.store(true, Release);
+    assert_eq!(load.last_line(|| {}), LastLine::None);
 }
 
 #[test]
