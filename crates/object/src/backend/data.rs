@@ -63,7 +63,15 @@ impl Shared {
             {
                 return self.read(id, offset, into);
             }
-            read.map_err(|error| self.told("reading", &key, error))?;
+            read.map_err(|error| {
+                if let (StoreError::Changed | StoreError::NotFound, Some((directory, name))) =
+                    (&error, node.place())
+                {
+                    // The next open finds the new version.
+                    self.went_elsewhere(directory, name);
+                }
+                self.told("reading", &key, error)
+            })?;
         }
         into[from_store as usize..count].fill(0);
         Ok(Content { count, version: node.version })

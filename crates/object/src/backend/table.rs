@@ -143,6 +143,11 @@ impl Node {
         key
     }
 
+    /// The directory that it is in, and its name there; `None` for the root.
+    pub(super) fn place(&self) -> Option<(&Node, &str)> {
+        Some((self.parent.as_deref()?, &self.name))
+    }
+
     /// The key of an object, or the prefix of what is in a directory.
     pub(super) fn key(&self) -> String {
         let mut names = Vec::new();

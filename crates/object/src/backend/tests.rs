@@ -160,6 +160,28 @@ fn an_open_file_is_of_one_version_and_never_a_mix() {
     assert_eq!(root.read_file("x").unwrap(), new);
 }
 
+/// Bug: a read found that another client had replaced the object. Each later open still gave the cached head of the old
+/// version and failed behind it, for as long as the cached name was valid.
+#[test]
+fn an_object_that_a_read_found_replaced_is_opened_anew() {
+    let bucket = Bucket::new(&[]);
+    let (old, new) = (vec![b'o'; 3 << 20], vec![b'n'; 3 << 20]);
+    bucket.put("x", &old);
+    bucket.put("y", &old);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    let (x, y) = (root.open("x", OpenOptions::read()), root.open("y", OpenOptions::read()));
+    let (x, y) = (x.unwrap(), y.unwrap());
+    let mut head = vec![0; 4096];
+    assert_eq!(x.read_at(0, &mut head).unwrap(), 4096);
+    bucket.put("x", &new);
+    bucket.remove("y");
+    assert!(matches!(x.read_to_end(), Err(Error::Stale)));
+    assert_eq!(root.read_file("x").unwrap(), new);
+    assert!(matches!(y.read_to_end(), Err(Error::Stale)));
+    assert!(matches!(root.stat("y"), Err(Error::NotFound)));
+}
+
 #[test]
 fn a_removed_object_is_stale_and_then_absent() {
     let bucket = Bucket::new(&["x"]);
