@@ -16,8 +16,8 @@ use uvfs_vfs::PagePolicy;
 const EXIT_STATUS: &str = "\
 Exit status:
   0  done
-  1  refused or failed; standard error says what, why and what helps
-  2  the command line makes no sense";
+  1  refused or failed; standard error names the cause and the remedy
+  2  the command line is not valid";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,17 +39,17 @@ Examples:
   uvfs mount s3://bucket/data /mnt/data    an object store;
                                            ?endpoint=http://host:9000
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
-  uvfs mounts                              what is mounted, and whether it lives
-  uvfs stat /mnt/data                      memory, hits, what waits, what failed
+  uvfs mounts                              all mounts, and whether they answer
+  uvfs stat /mnt/data                      memory, hits, waits, failures
   uvfs stat /mnt/data --json               every counter, for programs
   uvfs stat /mnt/data --locks --interval 5
-                                           who waits for which lock, during 5 s
-  uvfs top                                 what the mounts are doing, live
-  uvfs web                                 the same and what is cached, in a
+                                           waits for each lock, during 5 s
+  uvfs top                                 the work of the mounts, live
+  uvfs web                                 the same and the cached objects, in a
                                            browser
   uvfs set /mnt/data cache-size=1G         gives it more memory, or less
-  uvfs cached /srv/data                    what of its files is in memory
-  uvfs drop 1:/srv/data                    takes their pages out of memory
+  uvfs cached /srv/data                    the cached pages of its files
+  uvfs drop 1:/srv/data                    evicts these pages
   uvfs drop 3:/mnt/data/photos             pages, names and inodes of one
                                            directory of a mount
   uvfs policy keep /mnt/data/photos        evicts it last; `once`: first
@@ -58,7 +58,7 @@ Examples:
                                            threads fight over";
 
 const METRICS_HELP: &str = "\
-Names, units and labels are in docs/metrics.md and stay. `uvfs mount --metrics` has the daemon answer a scraper itself.
+Names, units and labels are in docs/metrics.md and do not change. With `uvfs mount --metrics` the daemon answers a scraper itself.
 
 Examples:
   uvfs metrics                             all mounts
@@ -71,16 +71,16 @@ Examples:
 const TOP_HELP: &str = "\
 Keys:
   q, Ctrl-C     end
-  p, blank      pause, and go on
+  p, blank      pause, and continue
   s             sort directories by bytes, requests, growth, names, dirty
                 bytes or path
   up, down      select a directory; j and k do so too
   left, right   the mount before, the next one; h and l do so too
-  d             drop what is cached of the directory; asks first
-  K, O, N       mark it keep, or once; take the mark away
+  d             drop the cached objects of the directory; asks first
+  K, O, N       mark it keep, or once; remove the mark
 
-Without a terminal each mount is a line per interval. A directory shows what is cached in it; the third level shows what is \
-below it, too. Rates and percentiles are of one interval; a share of hits in parentheses is of all the time.
+Without a terminal each mount is a line per interval. The figures of a directory are those of its own entries; on the third level \
+they include all below it. Rates and percentiles are of one interval; a share of hits in parentheses is of all the time.
 
 Examples:
   uvfs top                                 all mounts
@@ -90,8 +90,8 @@ Examples:
                                            the most frequent request";
 
 const WEB_HELP: &str = "\
-It prints an address and serves it until Ctrl-C. Behind the # of the address is a token: its reader can look, and drop what is \
-cached, as you can; without it the page is empty. Nothing is encrypted, so it listens on this machine alone; docs/web.md has more.
+It prints an address and serves it until Ctrl-C. Behind the # of the address is a token: with it, a reader can see and drop cached \
+objects, as you can; without it the page is empty. Nothing is encrypted, so it listens on this machine alone; docs/web.md has more.
 
 Examples:
   uvfs web                                 all mounts
@@ -99,22 +99,23 @@ Examples:
   ssh -L 9568:127.0.0.1:9568 HOST          forwards it from another machine";
 
 const DOCTOR_HELP: &str = "\
-In it are versions, the mounts and their states, settings with where each is from, two samples of every daemon's statistics, and \
-the end of the log; it says what it put in. Values of secrets are taken out: of variables, headers and parameters whose names say so, \
-users and passwords in URLs, keys of AWS. Names of directories stay: look through it before you give it away.
+It holds versions, the mounts and their states, settings with their sources, two samples of every daemon's statistics, and \
+the end of the log; the command lists its parts. Secrets are removed: values of variables, headers and parameters with such names, \
+users and passwords in URLs, keys of AWS. Names of directories stay: read it before you give it away.
 
 Examples:
   uvfs doctor                              of all mounts
   uvfs doctor /mnt/data -o report.tar      of one
-  tar xOf report.tar uvfs-doctor/about.txt looks into it";
+  tar xOf report.tar uvfs-doctor/about.txt shows a part of it";
 
 const CONFIG_HELP: &str = "\
-The nearest word holds: the command line, a variable such as UVFS_CACHE_SIZE, the user's file ~/.config/uvfs/config.toml, \
-the machine's /etc/uvfs/config.toml, the default. UVFS_CONFIG names a file to be read instead of both. docs/config.md has more.
+The first of these that sets an option decides: the command line, a variable such as UVFS_CACHE_SIZE, the user's file \
+~/.config/uvfs/config.toml, the machine's /etc/uvfs/config.toml, the default. UVFS_CONFIG names a file to be read instead of both. \
+docs/config.md has more.
 
 Examples:
-  uvfs config show                         what is set, and where
-  uvfs config show --effective /mnt/data   every option, as it holds there
+  uvfs config show                         each setting, and its source
+  uvfs config show --effective /mnt/data   every option of that mountpoint
   UVFS_CONFIG=/dev/null uvfs mount /srv/data /mnt/data
                                            a mount without any file";
 
@@ -132,24 +133,24 @@ Examples:
   uvfs set /mnt/data log-level=debug       more in the log, for a while";
 
 const MOUNTS_HELP: &str = "\
-Each daemon is asked and has two seconds to answer; mounts of other users are listed, and say more to root. The mounts are \
+Each daemon has two seconds to answer. Mounts of other users are listed, with details for root only. The mounts are \
 those of this mount namespace: those of a container are listed inside it.
 
 Examples:
-  uvfs mounts                              all of them, and what is wrong
+  uvfs mounts                              all of them, and their faults
   uvfs mounts --json | jq -r 'select(.state == \"dead\").mountpoint'
                                            those whose daemon is gone";
 
 const STAT_HELP: &str = "\
 Examples:
-  uvfs stat                                what is mounted
-  uvfs stat /mnt/data                      memory, hits, what waits, what failed
+  uvfs stat                                all mounts
+  uvfs stat /mnt/data                      memory, hits, waits, failures
   uvfs stat /mnt/data --json | jq .core.pages
                                            some of the counters, for programs
   uvfs stat /mnt/data --locks --interval 5
-                                           who waits for which lock, during 5 s
+                                           waits for each lock, during 5 s
   uvfs stat /mnt/disk --journal --interval 5
-                                           what an image's journal does";
+                                           the work of an image's journal";
 
 const UNMOUNT_HELP: &str = "\
 Examples:
@@ -157,7 +158,7 @@ Examples:
   uvfs unmount --lazy /mnt/data            also if it is in use";
 
 const COMPLETIONS_HELP: &str = "\
-The script asks `uvfs`, which has to be in PATH, at each key; it reads the mount table and touches no mount.
+The script runs `uvfs`, which must be in PATH, at each key. It reads the mount table and asks no mount.
 
 Examples:
   source <(uvfs completions bash)          in this shell; or in ~/.bashrc
@@ -167,12 +168,12 @@ Examples:
   uvfs completions fish > ~/.config/fish/completions/uvfs.fish";
 
 const CONTENTION_HELP: &str = "\
-The analyser is a program of its own, uvfs-contention, beside this one or in PATH; it knows nothing of mounts. In uvfs's \
-sources `cargo install --path crates/contention-cli` installs it. `uvfs contention --help` is its help.
+The analyser is a separate program, uvfs-contention, beside this one or in PATH; it needs no mount. In uvfs's \
+sources `cargo install --path crates/contention-cli` installs it. `uvfs contention --help` prints its help.
 
 Exit status:
   127  it is not installed
-  126  it cannot be started; any other is its own";
+  126  it cannot be started; any other status is the analyser's";
 
 /// Mounts RAM, a host directory or a disk image through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
@@ -198,39 +199,39 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Mount SOURCE on MOUNTPOINT and serve it
     Mount(Box<MountArguments>),
-    /// List all uvfs mounts: state, age, memory, and what to do about a dead one
+    /// List all uvfs mounts: state, age, memory, and the remedy for a dead one
     Mounts(MountsArguments),
-    /// Show what is mounted, what the caches hold and what they did
+    /// Show the mounts, and the contents and counters of their caches
     Stat(StatArguments),
-    /// Watch what the mounts are doing: requests, hits, memory, the largest directories
+    /// Watch the mounts at work: requests, hits, memory, the largest directories
     Top(TopArguments),
-    /// Show it in a browser: what is cached as a picture that one goes into, live figures, a drop button
+    /// Show the mounts in a browser: a zoomable picture of the caches, live figures, a drop button
     Web(WebArguments),
-    /// Print what the caches hold and did for a monitoring system, as OpenMetrics
+    /// Print the contents and counters of the caches for a monitoring system, as OpenMetrics
     Metrics(MetricsArguments),
     /// Change settings of a mount while it is in use
     Set(SetArguments),
     /// Empty caches of one directory, on any file system
     Drop(DropArguments),
-    /// Bring what is below a directory of a mount into its caches
+    /// Read the objects of a directory of a mount into its caches
     Warmup(WarmupArguments),
-    /// Ask the source again what is in a directory of a mount, now
+    /// Read the entries of a directory of a mount from the source again, now
     Refresh(RefreshArguments),
-    /// Show what is in memory of a directory, uvfs's or the kernel's
+    /// Show the cached objects of a directory, uvfs's or the kernel's
     Cached(CachedArguments),
     /// Mark directories of a mount: their entries are evicted last, or first
     Policy(PolicyArguments),
-    /// Make disk images, look at them without mounting them, commit a mounted one
+    /// Make disk images, read them without mounting them, commit a mounted one
     Image(ImageArguments),
-    /// Collect what helps to find out what is wrong, in one archive without secrets
+    /// Collect data for a bug report, in one archive without secrets
     Doctor(DoctorArguments),
-    /// End a mount, with everything written
+    /// End a mount, after everything is written
     #[command(visible_alias = "umount")]
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
     #[command(disable_help_flag = true, after_help = CONTENTION_HELP)]
     Contention {
-        /// Handed over as they are; `uvfs contention --help` has them.
+        /// Passed on unchanged; `uvfs contention --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
@@ -239,11 +240,11 @@ pub(crate) enum Command {
     /// Print a script that lets a shell complete commands, flags, mountpoints and directories
     #[command(after_help = format!("{COMPLETIONS_HELP}\n\n{EXIT_STATUS}"))]
     Completions {
-        /// Whose script.
+        /// The shell.
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Says by its exit status whether a mount answers; see [`crate::liveness`].
+    /// Reports by its exit status whether a mount answers; see [`crate::liveness`].
     #[command(hide = true)]
     AskMount {
         /// Where it is mounted.
@@ -255,7 +256,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"))]
 pub(crate) struct MountArguments {
-    /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
+    /// The object to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
     /// image with ext4, or with --read-only also ext2 and ext3, perhaps PATH?partition=N or PATH?offset=SIZE),
     /// `s3://BUCKET/PREFIX` (an object store, perhaps with ?endpoint=URL&region=NAME; credentials come from the
     /// environment) or a plain path (a directory or an image). A directory whose name looks like a scheme is written `./name:`
@@ -263,10 +264,10 @@ pub(crate) struct MountArguments {
     /// An existing empty directory
     pub(crate) mountpoint: PathBuf,
 
-    /// Serve in the background; returns when the mount is ready, or says why it is not
+    /// Serve in the background; returns when the mount is ready, or reports the error
     #[arg(long)]
     pub(crate) daemon: bool,
-    /// Let other users in; permissions are checked for each of them
+    /// Allow access by other users; permissions are checked for each of them
     #[arg(long)]
     pub(crate) allow_other: bool,
     /// Refuse every change
@@ -278,8 +279,8 @@ pub(crate) struct MountArguments {
     /// Room in a `memory:` file system: 512M, 2G, or a share of RAM such as 10% [default: 50%]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
-    /// When reading moves access times in a `memory:` file system. There is no strictatime: what the
-    /// kernel's page cache answers moves none [default: relatime]
+    /// When reading moves access times in a `memory:` file system. There is no strictatime: reads from the
+    /// kernel's page cache move none [default: relatime]
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) atime: Option<Atime>,
     /// How long cached attributes are valid before the source is asked again: 500ms, 1s, 0 [default: 1s; of a
@@ -299,7 +300,7 @@ pub(crate) struct MountArguments {
     pub(crate) watch: bool,
     /// Memory of the whole process, nearly all of it for the caches: 256M, 1G, or a share of the memory
     /// of the machine or its control group, such as 10%. With a page cache, names with their inodes have
-    /// half of it at most; `uvfs stat --all` tells what the program itself takes. What is stored in
+    /// half of it at most; `uvfs stat --all` shows the memory of the program itself. Data stored in
     /// a `memory:` file system comes on top
     /// [default: 25%, at most 8G]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -315,15 +316,15 @@ pub(crate) struct MountArguments {
     /// earlier; `sync` does not. With `--page-cache write-back` only [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
-    /// Commit what was changed in a disk image at least so often, 100ms to 5m, if nobody asks for it earlier: what a crash may
-    /// lose of what no program made stable [default: 5s]
+    /// Longest time between two commits of changes in a disk image, 100ms to 5m. A crash may lose the changes of
+    /// this time, unless a program has made them stable earlier [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) commit: Option<String>,
-    /// Do not have the disk below an image flush its cache, not for fsync either. The end of the daemon loses nothing, but a
-    /// crash of the machine may leave anything of the image: for images that nobody needs after one
+    /// Never flush the cache of the disk below an image, not even for fsync. The end of the daemon loses nothing, but a
+    /// crash of the machine may destroy the image: for images that are not needed after a crash
     #[arg(long)]
     pub(crate) unsafe_no_barriers: bool,
-    /// Marks directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
+    /// Mark directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
     /// `once /backup` and `normal /photos/tmp`, with paths from the mount's root on; # begins a comment
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
@@ -337,11 +338,11 @@ pub(crate) struct MountArguments {
     /// is written to it; a name `.uvfs` of the source can be seen then
     #[arg(long)]
     pub(crate) no_control_dir: bool,
-    /// Do not restrict what the serving threads may ask of the host
+    /// Do not restrict the system calls of the serving threads
     #[arg(long)]
     pub(crate) no_sandbox: bool,
     /// Answer `GET /metrics` here, in the OpenMetrics format, for a scraper: a port of the loopback interface, such as
-    /// 9567, or an address with a port. Who can connect sees the names of source and mountpoint
+    /// 9567, or an address with a port. Any client that can connect sees the names of source and mountpoint
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
     /// Name in the mount table, instead of the source
@@ -357,7 +358,7 @@ pub(crate) struct MountArguments {
     pub(crate) log_file: Option<PathBuf>,
 
     /// When it is mounted: write the line of /etc/fstab that mounts it at every boot, with these options, and keep
-    /// the file before as /etc/fstab.uvfs.bak. A line that is there is changed; no boot waits for the mount
+    /// the old file as /etc/fstab.uvfs.bak. An existing line is changed; no boot waits for the mount
     #[arg(long)]
     pub(crate) update_fstab: bool,
 
@@ -396,7 +397,7 @@ pub(crate) struct StatArguments {
     /// Show the journal of a disk image that is written: transactions, commits, waits, checkpoints
     #[arg(long, group = "meter", requires = "mountpoint")]
     pub(crate) journal: bool,
-    /// Watch the locks or the journal for so long, and show that time only, instead of all since the mount
+    /// Watch the locks or the journal for this time, and show that time only, instead of all since the mount
     #[arg(long, value_name = "SECONDS", requires = "meter", allow_hyphen_values = true)]
     pub(crate) interval: Option<String>,
 }
@@ -408,7 +409,7 @@ pub(crate) struct TopArguments {
     /// The mounts; without one, all that there are
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoints: Vec<PathBuf>,
-    /// Show once what happened during one interval, as text, and end
+    /// Show the events of one interval once, as text, and end
     #[arg(long)]
     pub(crate) once: bool,
     /// One JSON object per interval and line; docs/top.md has its fields
@@ -468,16 +469,16 @@ pub(crate) struct ConfigArguments {
 /// What `uvfs config` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Show each setting, its value and where it is from
+    /// Show each setting, its value and its source
     #[command(after_help = format!("{CONFIG_HELP}\n\n{EXIT_STATUS}"))]
     Show {
-        /// Every option, also those that have their default
+        /// Every option, including those with their default
         #[arg(long)]
         effective: bool,
         /// One JSON object per option and line
         #[arg(long)]
         json: bool,
-        /// What holds for this mountpoint; without it, for those that are not named in a file
+        /// Settings of this mountpoint; without it, of mountpoints that no file names
         mountpoint: Option<PathBuf>,
     },
 }
@@ -488,7 +489,7 @@ pub(crate) enum ConfigAction {
 pub(crate) struct SetArguments {
     /// Where it is mounted
     pub(crate) mountpoint: PathBuf,
-    /// What to change, such as cache-size=1G
+    /// The changes, such as cache-size=1G
     #[arg(value_name = "KEY=VALUE", required = true)]
     pub(crate) settings: Vec<String>,
 }
@@ -550,11 +551,11 @@ impl From<Atime> for AccessTimes {
 /// Where file data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PageCache {
-    /// As is best for the source: RAM, host directories and images are cached by the kernel already
+    /// The best for the source: the kernel caches RAM, host directories and images already
     Auto,
     /// Not by uvfs; every request goes to the source
     Off,
-    /// In uvfs, within --cache-size; what is written goes to the source at once
+    /// In uvfs, within --cache-size; writes reach the source at once
     WriteThrough,
     /// In uvfs; dirty pages are written back to the source within --write-back-delay, in large runs, or by close
     /// or fsync, which report errors; `sync` does not write them earlier
@@ -577,15 +578,15 @@ impl From<PageCache> for PagePolicy {
 pub(crate) enum LogLevel {
     /// Nothing.
     Off,
-    /// What failed.
+    /// Failures.
     Error,
-    /// And what is odd.
+    /// Also suspicious events.
     Warn,
-    /// And what happens rarely.
+    /// Also rare events.
     Info,
-    /// And what helps in debugging.
+    /// Also details for debugging.
     Debug,
-    /// Every request.
+    /// Also every request.
     Trace,
 }
 
@@ -603,8 +604,8 @@ impl From<LogLevel> for log::LevelFilter {
 }
 
 const WARMUP_HELP: &str = "\
-Lists the directory, so that names, attributes and the listing are cached; what is read with --data is cached as far as \
-there is room. Ctrl-C ends it; what was reached stays cached.
+Lists the directory, so that names, attributes and the listing are cached; data read with --data is cached as far as \
+there is room. Ctrl-C ends it; objects reached so far stay cached.
 
 Examples:
   uvfs warmup -r /mnt/data                  names and attributes of all below
@@ -613,11 +614,11 @@ Examples:
 Exit status:
   0  done
   1  refused, interrupted, or not all could be read; standard error says why
-  2  the command line makes no sense";
+  2  the command line is not valid";
 
 const REFRESH_HELP: &str = "\
-Drops what is cached of names and attributes in and below the directory, as `uvfs drop 2:DIR`, and lists it again. Pages \
-of files that are the same stay. Programs that look meanwhile wait for the source.
+Drops the cached names and attributes in and below the directory, as `uvfs drop 2:DIR`, and lists it again. Pages \
+of unchanged files stay. Lookups by programs meanwhile wait for the source.
 
 Examples:
   uvfs refresh /mnt/data/new                after others have put files there
@@ -626,7 +627,7 @@ Examples:
 Exit status:
   0  done
   1  refused, interrupted, or not all could be read; standard error says why
-  2  the command line makes no sense";
+  2  the command line is not valid";
 
 /// `uvfs warmup`.
 #[derive(Debug, Args)]
@@ -635,7 +636,7 @@ pub(crate) struct WarmupArguments {
     /// The directory, in a uvfs mount
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// What is below it, too, but for other mounts
+    /// Include all below it, except other mounts
     #[arg(long, short)]
     pub(crate) recursive: bool,
     /// Read the files
@@ -656,7 +657,7 @@ pub(crate) struct RefreshArguments {
     /// The directory, in a uvfs mount
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// List what is below it, too, but for other mounts
+    /// List all below it, except other mounts
     #[arg(long, short)]
     pub(crate) recursive: bool,
     /// One JSON object

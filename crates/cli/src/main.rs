@@ -75,7 +75,7 @@ impl Failure {
         Self { line: line.into(), status }
     }
 
-    /// The command line makes no sense: status 2.
+    /// The command line is not valid: status 2.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
         Self { line: line.into(), status: 2 }
     }

@@ -12,17 +12,17 @@ const EXIT_STATUS: &str = "\
 Exit status:
   0  done
   1  refused, failed, or a rule of `gate` is broken; standard error says why
-  2  the command line makes no sense
+  2  the command line is not valid
   Commands that run a program end with its status, if that is another.";
 
 const OVERVIEW: &str = "\
 The program is compiled with the thread sanitizer's pass, without its runtime; its threads become cores of a \
-simulated machine, in virtual time, one after the other and always in the same order for the same seed. What is \
-reported is what a stated model says of the program, on this machine and on any other. The kernel, the allocator and \
+simulated machine, in virtual time, one after the other and always in the same order for the same seed. The report \
+comes from a stated model, so it is the same on any machine. The kernel, the allocator and \
 code that was not compiled with the pass are not seen.
 
 Examples:
-  uvfs contention cargo run --release         which fields are fought over
+  uvfs contention cargo run --release         the contended fields
   uvfs contention cargo bench --bench map     of one benchmark
   make CC=\"uvfs contention cc\"                a C program
   uvfs contention run -- ./prog 1000          and its run
@@ -32,16 +32,16 @@ Examples:
   uvfs contention sweep -- ./prog {cores}     throughput, 1 to 128 cores
   uvfs contention what-if \"Inode.flags -> own line\" -- ./prog
                                               the gain of a layout
-  uvfs contention advise uvfs.contention      what to change, and why
+  uvfs contention advise uvfs.contention      useful changes, with reasons
   uvfs contention gate uvfs.contention rules.toml
                                               for continuous integration";
 
 const CARGO_HELP: &str = "\
 The target folder is `contention` within the project's own, so that the usual builds stay as they are. Programs that \
-cargo starts run on the simulated machine, once for each seed; what they write is shown for the first, with --json \
+cargo starts run on the simulated machine, once for each seed. Their output is shown for the first seed, with --json \
 on standard error. The profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark \
 target/contention/NAME.contention, of a second program of that name NAME-2.contention. RUSTFLAGS and rustflags of \
-cargo's configuration are kept; debug information is turned on. Examples in documentation run as ever, without a \
+cargo's configuration are kept; debug information is turned on. Examples in documentation run as usual, without a \
 profile.
 
 Examples:
@@ -53,8 +53,8 @@ Examples:
                                builds only; `uvfs contention run` runs it";
 
 const COMPILER_HELP: &str = "\
-Takes the options of the compiler. `-c` compiles with the pass; a command that links is given the runtime, and never \
-the sanitizer's own. Programs start alone as well, and then nothing is simulated, so that `configure` and programs \
+Takes the options of the compiler. `-c` compiles with the pass; a command that links adds the runtime, and never \
+the sanitizer's own. A program that is started directly runs without the simulation, so that `configure` and programs \
 that a build runs work. Link-time optimisation is turned off.
 
 Examples:
@@ -64,7 +64,7 @@ Examples:
 
 const RUN_HELP: &str = "\
 The program has to be built with `uvfs contention cargo build` or `uvfs contention cc`. The profile is \
-uvfs.contention, unless --output names another file. What the program writes is shown for the first seed, with \
+uvfs.contention, unless --output names another file. The program's output is shown for the first seed, with \
 --json on standard error; the output of other seeds is shown only when they fail. The seeds are processes in the same folder: --jobs 1 \
 runs them one after the other.
 
@@ -78,22 +78,22 @@ Examples:
   uvfs contention report uvfs.contention           all, as after a run
   uvfs contention report uvfs.contention --line 2  one line, access by access
   uvfs contention report uvfs.contention --structure Dentry
-  uvfs contention report uvfs.contention --hist    latencies by who answered
+  uvfs contention report uvfs.contention --hist    latencies by level
   uvfs contention report uvfs.contention --locks   locks in virtual time
   uvfs contention report uvfs.contention --group 'blk|nvme=io'
   uvfs contention report uvfs.contention --html report.html
   uvfs contention report uvfs.contention --json > report.json";
 
 const LAYOUT_HELP: &str = "\
-Shows fields, lines and holes, and who pays where.
+Shows fields, lines and holes, with the accesses and transfers of each field.
 
 Examples:
   uvfs contention layout Dentry uvfs.contention
   uvfs contention layout 'ArcInner<Super>' uvfs.contention --json";
 
 const NUMA_HELP: &str = "\
-Runs the program with the same cores on one memory node and on two (or --nodes), and says which paths and structures \
-pay for the distance.
+Runs the program with the same cores on one memory node and on two (or --nodes), and reports the paths and structures \
+that the distance slows down.
 
 Examples:
   uvfs contention numa -- ./prog
@@ -117,7 +117,7 @@ Examples:
   uvfs contention sweep cargo run --release -- {cores}";
 
 const COMPARE_HELP: &str = "\
-Says what became dearer, cheaper, new or gone, and whether that is more than the spread of the seeds.
+Lists costs that rose, fell, are new or are gone, and whether the difference is more than the spread of the seeds.
 
 Examples:
   uvfs contention compare before.contention after.contention
@@ -131,8 +131,8 @@ Examples:
   uvfs contention gate uvfs.contention rules.toml --json";
 
 const WHAT_IF_HELP: &str = "\
-The layout is changed in the model, the program stays as it is. Fields that are not there are refused, with those \
-that are. Without FILE the program is run once as it is first, which also is what the gain is told against.
+Only the model's layout is changed, not the program. A field that does not exist is refused with a list of the fields. \
+Without FILE the program first runs unchanged; the gain is measured against that run.
 
 Changes:
   TYPE.field -> own line              alone on a cache line
@@ -151,7 +151,7 @@ Examples:
   uvfs contention what-if \"Super -> order lock, count\" -- cargo run --release";
 
 const ADVISE_HELP: &str = "\
-With the program behind it, each advice that is a change of layout is tried on the profile's machine and with its \
+With a program on the command line, each advised change of layout is tried on the profile's machine and with its \
 seeds, and its gain is printed.
 
 Examples:
@@ -160,7 +160,7 @@ Examples:
   uvfs contention advise uvfs.contention cargo run --release";
 
 const IMPORT_HELP: &str = "\
-Hardware samples of a machine that has them, in the same report. There:
+Shows hardware samples in the same report. Record them on a machine that has them:
   perf c2c record -- ./prog
   perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight \\
       > perf.txt
@@ -171,7 +171,7 @@ Examples:
 
 const RECORD_HELP: &str = "\
 Threads run on the cores of this machine, in real time, and only the states of cache lines are the model's. Every \
-run differs, and what is seen is what this machine's cores and load let happen; the report says so. Take `run` \
+run differs, because it depends on this machine's cores and load; the report says so. Use `run` \
 unless the machine has the cores.
 
 Examples:
@@ -179,8 +179,8 @@ Examples:
   uvfs contention record cargo run --release";
 
 const MACHINE_HELP: &str = "\
-Every number says whether it was measured or assumed, and reports repeat it. Written to a file, it can be changed \
-and given to --machine.
+Every number is marked as measured or assumed, and reports repeat the mark. Write it to a file to change it \
+and to pass it to --machine.
 
 Examples:
   uvfs contention machine
@@ -188,7 +188,7 @@ Examples:
   uvfs contention machine --machine server.toml   checks the file";
 
 const CALIBRATE_HELP: &str = "\
-Measures on this machine what it allows; the rest says that it is assumed. Nothing else should run meanwhile.
+Measures the costs that this machine lets a program measure; the rest is marked as assumed. Nothing else should run meanwhile.
 
 Examples:
   uvfs contention calibrate
@@ -238,7 +238,7 @@ pub(crate) struct ContentionArguments {
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContentionCommand {
-    /// Build a cargo project with the pass, run what cargo starts, and report
+    /// Build a cargo project with the pass, run the programs that cargo starts, and report
     Cargo(Box<CargoArguments>),
     /// Compile or link C with the pass, as `cc` would
     Cc(CompilerArguments),
@@ -253,7 +253,7 @@ pub(crate) enum ContentionCommand {
     Layout(LayoutArguments),
     /// Compare one memory node with several
     Numa(Box<NumaArguments>),
-    /// Run on more and more cores: curve, its class, and what bends it
+    /// Run on more and more cores: curve, its class, and the causes of its bend
     Sweep(Box<SweepArguments>),
     /// Compare two profiles
     Compare(CompareArguments),
@@ -261,7 +261,7 @@ pub(crate) enum ContentionCommand {
     Gate(GateArguments),
     /// Try a layout in the model
     WhatIf(Box<WhatIfArguments>),
-    /// Say what to change, with the evidence
+    /// Advise changes, with the evidence
     Advise(Box<AdviseArguments>),
     /// Read hardware samples of perf into a profile
     Import(ImportArguments),
@@ -269,7 +269,7 @@ pub(crate) enum ContentionCommand {
     Record(Box<RecordArguments>),
     /// Show the machine that is simulated
     Machine(MachineArguments),
-    /// Measure what of the machine can be measured here
+    /// Measure the costs of this machine
     Calibrate(CalibrateArguments),
     /// Runs a program for cargo.
     #[command(hide = true)]
@@ -321,7 +321,7 @@ pub(crate) struct PaceFlags {
     /// run, before the program is ended; 0: any
     #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
     pub(crate) watchdog: u64,
-    /// Charge what is computed between accesses by its instructions, not as a flat number of cycles before each
+    /// Charge the computation between accesses by its instructions, not as a flat number of cycles before each
     /// access; experimental
     #[arg(long)]
     pub(crate) compute: bool,
@@ -371,7 +371,7 @@ pub(crate) struct LayoutFlag {
     pub(crate) what_if: Vec<String>,
 }
 
-/// What is run.
+/// The program to run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ProgramArgument {
     /// The program and its arguments, or a cargo command
@@ -392,7 +392,7 @@ pub(crate) struct ShowFlags {
     /// Cache lines, structures and locks of a list
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) top: usize,
-    /// Subsystems, for the structures: a pattern for names of structures, and what to call what fits
+    /// Subsystems, for the structures: a pattern for names of structures, and the name of the group
     #[arg(long, value_name = "PATTERN=NAME")]
     pub(crate) group: Vec<String>,
 }
@@ -471,7 +471,7 @@ pub(crate) struct ReportArguments {
     /// The lines of one structure
     #[arg(long, value_name = "TYPE", group = "part", conflicts_with = "json")]
     pub(crate) structure: Option<String>,
-    /// Latencies by who answered
+    /// Latencies by the level that answered
     #[arg(long, group = "part", conflicts_with = "json")]
     pub(crate) hist: bool,
     /// Locks in virtual time
@@ -578,7 +578,7 @@ pub(crate) struct WhatIfArguments {
     /// Keep the profile of the changed layout
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Changes, then a profile of the program as it is if there is one
+    /// Changes, then a profile of the unchanged program if there is one
     #[arg(value_name = "CHANGE", required = true)]
     pub(crate) words: Vec<String>,
     /// The program and its arguments, or a cargo command
@@ -596,7 +596,7 @@ pub(crate) struct AdviseArguments {
     pub(crate) form: JsonFlag,
     /// A profile
     pub(crate) file: PathBuf,
-    /// The program and its arguments, or a cargo command: tries what is advised
+    /// The program and its arguments, or a cargo command: tries the advised changes
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<OsString>,
 }
@@ -605,7 +605,7 @@ pub(crate) struct AdviseArguments {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{IMPORT_HELP}\n\n{EXIT_STATUS}"))]
 pub(crate) struct ImportArguments {
-    /// What `perf script` printed
+    /// The output of `perf script`
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) show: ShowFlags,

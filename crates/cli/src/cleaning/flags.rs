@@ -17,8 +17,8 @@ Requests:
 
 DIR is written without symbolic links. Mount points below it are not crossed.
 
-Kept, and counted: dirty pages (write them first with --sync) and what is in use (open files, directories that \
-somebody works in, pages that are mapped, locked or being read).
+Kept, and counted: dirty pages (write them first with --sync) and objects in use (open files, working directories of \
+processes, pages that are mapped, locked or being read).
 
 In a uvfs mount the daemon does it, for root and for the user who mounted it. It first invalidates everything below \
 DIR, in constant time; then it asks the kernel to evict names, inodes and pages, and frees the memory. Where the kernel \
@@ -28,22 +28,22 @@ Examples:
   uvfs drop 1:/var/lib/data                evicts the pages of its files
   uvfs drop --sync 1:/srv/a 1:/srv/b       two directories, dirty pages written
                                            first
-  uvfs drop --dry-run --json 1:/srv/a      what is there, for programs
+  uvfs drop --dry-run --json 1:/srv/a      counts only, for programs
   uvfs drop --no-fill 1:/srv/huge          only files whose names the kernel
                                            has cached
   uvfs drop 3:/mnt/data/photos/2019        names, inodes and pages, in a uvfs
                                            mount
-  uvfs drop --sync 3 --mount /mnt/data     all of a uvfs mount; what was written
-                                           goes to the source first
+  uvfs drop --sync 3 --mount /mnt/data     all of a uvfs mount; dirty pages are
+                                           written first
   uvfs drop --system 3                     the whole machine, as root
 
 Exit status:
   0  done
   1  refused, or not all of it could be reached; standard error says why
-  2  the command line makes no sense";
+  2  the command line is not valid";
 
 const CACHED_HELP: &str = "\
-What is shown:
+Shows:
   on any file system   pages that the kernel has of the files below DIR; every
                        file is visited
   in a uvfs mount      names, inodes and pages that uvfs itself has below DIR;
@@ -51,24 +51,24 @@ What is shown:
                        mounted it, and nothing is visited
 
 Where the kernel caches the file data of a uvfs mount, the last lines name the directory of the source: \
-`uvfs cached SOURCE` shows those pages. `--kernel` shows what the kernel has of the mount's own files.
+`uvfs cached SOURCE` shows those pages. `--kernel` shows the kernel's pages of the mount's own files.
 
 Examples:
-  uvfs cached /var/lib/data                what is in memory, two levels deep
-  uvfs cached /mnt/data/photos             what a uvfs mount has cached
+  uvfs cached /var/lib/data                cached pages, two levels deep
+  uvfs cached /mnt/data/photos             cached objects of a uvfs mount
   uvfs cached /srv --depth 1 --sort name   by name
   uvfs cached /srv --watch                 again every second, until Ctrl-C
   uvfs cached /srv --json                  one object, for programs
 
 Exit status:
   0  done
-  1  refused or failed; standard error says what, why and what helps
-  2  the command line makes no sense";
+  1  refused or failed; standard error names the cause and the remedy
+  2  the command line is not valid";
 
 const POLICY_HELP: &str = "\
-Policies, for what uvfs has cached in and below a directory:
-  keep    evicted last, after all entries that are not marked so
-  once    evicted first: for what is read once, such as a backup or a scan
+Policies, for the objects that uvfs has cached in and below a directory:
+  keep    evicted last, after all entries without this mark
+  once    evicted first: for data that is read once, as by a backup or a scan
   normal  as if nothing were marked, in a directory below a marked one
   none    removes the mark of a directory; the nearest mark above it applies
 
@@ -79,24 +79,24 @@ Examples:
   uvfs policy keep /mnt/data/photos        its entries are evicted last
   uvfs policy once /mnt/data/a /mnt/data/b theirs are evicted first
   uvfs policy none /mnt/data/photos        as before
-  uvfs policy /mnt/data                    what is marked; --json for programs
+  uvfs policy /mnt/data                    lists the marks; --json for programs
 
 Exit status:
   0  done
-  1  refused or failed; standard error says what, why and what helps
-  2  the command line makes no sense";
+  1  refused or failed; standard error names the cause and the remedy
+  2  the command line is not valid";
 
 /// `uvfs drop`.
 #[derive(Debug, Args)]
 #[command(after_help = DROP_HELP)]
 pub(crate) struct DropArguments {
-    /// What to drop of which directory: 1:DIR pages, 2:DIR names and inodes, 3:DIR both
+    /// The kind of objects and the directory: 1:DIR pages, 2:DIR names and inodes, 3:DIR both
     #[arg(value_name = "REQUEST", required = true)]
     pub(crate) requests: Vec<OsString>,
     /// Write dirty pages first, so that they can be evicted too
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Count what is there and drop nothing
+    /// Count the objects and drop nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// One JSON object per request and line
@@ -122,10 +122,10 @@ pub(crate) struct CachedArguments {
     /// The directory to show; mount points below it are not crossed
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Levels of directories to show; what is deeper counts to those
+    /// Levels of directories to show; deeper objects count to the deepest level shown
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) depth: u32,
-    /// Show it again and again, until Ctrl-C
+    /// Show it repeatedly, until Ctrl-C
     #[arg(long)]
     pub(crate) watch: bool,
     /// Time between two views: 1s, 500ms [default: 1s]
@@ -137,11 +137,11 @@ pub(crate) struct CachedArguments {
     /// Order of directories beside each other
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
     pub(crate) sort: Sort,
-    /// Visit only what the kernel has a name cached of, so that visiting fills no cache. Pages of files
-    /// whose names have left the cache are not seen
+    /// Visit only files whose names the kernel has cached, so that the walk fills no cache. Pages of files
+    /// whose names were evicted are not seen
     #[arg(long)]
     pub(crate) no_fill: bool,
-    /// In a uvfs mount: show what the kernel has of its files, as on other file systems
+    /// In a uvfs mount: show the kernel's pages of its files, as on other file systems
     #[arg(long)]
     pub(crate) kernel: bool,
 }
@@ -150,8 +150,7 @@ pub(crate) struct CachedArguments {
 #[derive(Debug, Args)]
 #[command(after_help = POLICY_HELP)]
 pub(crate) struct PolicyArguments {
-    /// keep, once, normal or none, and directories of uvfs mounts to mark so; or a mountpoint, whose marks are
-    /// listed
+    /// keep, once, normal or none, and directories of uvfs mounts to mark; or a mountpoint, to list its marks
     #[arg(value_name = "POLICY DIR... | MOUNTPOINT", required = true)]
     pub(crate) words: Vec<OsString>,
     /// The list as one JSON object per mark and line

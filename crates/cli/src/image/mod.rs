@@ -27,11 +27,11 @@ use uvfs_ext::{Image, Inode, Kind, ROOT};
 
 const HELP: &str = "\
 IMAGE is a file or a block device with ext2, ext3 or ext4; a part of it is written IMAGE?partition=2 (as \
-`fdisk -l` numbers them) or IMAGE?offset=1M. It is only read, also to recover its journal, which happens in memory; `create` \
-makes one, and `commit` has a mounted one written.
+`fdisk -l` numbers them) or IMAGE?offset=1M. It is only read; its journal is replayed in memory. `create` makes an image, and \
+`commit` makes a mounted one stable.
 
 Examples:
-  uvfs image info disk.img                 what it is, and what its flags mean
+  uvfs image info disk.img                 sizes, journal, meaning of the flags
   uvfs image check disk.img                every structure, every checksum
   uvfs image ls disk.img /etc              names, modes, owners, sizes
   uvfs image ls -R --json disk.img /       the whole tree, one object per line
@@ -42,15 +42,15 @@ Examples:
   uvfs image commit /mnt/disk              everything written is stable now
 
 Exit status:
-  0  done; for `check`: nothing is wrong
-  1  refused or failed; standard error says what. For `check`: faults were found
-  2  the command line makes no sense";
+  0  done; for `check`: the image has no faults
+  1  refused or failed; standard error says why. For `check`: faults were found
+  2  the command line is not valid";
 
 /// `uvfs image`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct ImageArguments {
-    /// What to do
+    /// The command
     #[command(subcommand)]
     command: ImageCommand,
 }
@@ -60,13 +60,13 @@ enum ImageCommand {
     /// Make an image with an empty file system; the file must not be there. mke2fs does it (package e2fsprogs)
     #[command(after_help = HELP)]
     Create(CreateArguments),
-    /// Make everything stable that was written to a mounted image, and wait for it
+    /// Make all changes of a mounted image stable, and wait for that
     #[command(after_help = HELP)]
     Commit {
         /// Where it is mounted
         mountpoint: PathBuf,
     },
-    /// What an image is: sizes, flags and what they mean for reading it, its journal
+    /// Show the facts of an image: sizes, flags and their meaning for a reader, its journal
     #[command(after_help = HELP)]
     Info(OfImage),
     /// Read everything, verify every checksum, count every reference
@@ -99,10 +99,10 @@ struct CreateArguments {
     /// How large: 512M, 10G
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     size: String,
-    /// What it is called, up to 16 bytes
+    /// Its label, up to 16 bytes
     #[arg(long)]
     label: Option<String>,
-    /// Which file system; uvfs writes to ext4 and reads the others
+    /// The file system; uvfs writes to ext4 and reads the others
     #[arg(long = "type", value_name = "TYPE", value_enum, default_value_t = Type::Ext4)]
     kind: Type,
 }
@@ -122,10 +122,10 @@ enum Type {
 struct LsArguments {
     #[command(flatten)]
     of: OfImage,
-    /// What to list
+    /// The directory to list
     #[arg(default_value = "/")]
     path: PathBuf,
-    /// Also what is below
+    /// Include all below it
     #[arg(long, short = 'R')]
     recursive: bool,
 }
@@ -145,7 +145,7 @@ struct CatArguments {
 struct ExtractArguments {
     #[command(flatten)]
     of: OfImage,
-    /// What to copy
+    /// The file or directory to copy
     path: PathBuf,
     /// A directory that is empty or does not exist; nothing is written outside it
     target: PathBuf,
