@@ -7,7 +7,7 @@
 uvfs_concurrent::lock_classes! {
     in STORES;
     /// Hostile backend: its plan.
-    HOSTILE_PLAN = 290, "hostile-plan", "faults still to come";
+    HOSTILE_PLAN = 290, "hostile-plan", "planned faults";
     /// Memory backend: ancestry.
     MEMORY_MOVES = 300, "memory-moves", "moves of directories of the memory file system to another parent";
     /// Memory backend: one directory.
@@ -41,7 +41,7 @@ uvfs_concurrent::lock_classes! {
     /// Image backend: the thread that commits.
     IMAGE_COMMITS = 397, "image-commits", "whether the thread that commits an image is to end";
     /// Image backend: rows of runs.
-    IMAGE_RUNS = 398, "image-runs", "one row of the runs that files of an image lie in";
+    IMAGE_RUNS = 398, "image-runs", "one row of the cached runs of an image's files";
     /// Image backend: poisoned inodes.
     IMAGE_POISONED = 399, "image-poisoned", "inodes of an image in which reading panicked";
 }

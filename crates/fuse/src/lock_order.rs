@@ -21,11 +21,11 @@ uvfs_concurrent::lock_classes! {
     /// Forgets that a thread waits for.
     FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while a thread waits for it";
     /// Names that the kernel has cached as missing.
-    FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
+    FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel caches as missing";
     /// How often users had directories cleaned.
-    FUSE_DROPS = 13, "fuse-drops", "until when each user's cleanings through the control file count";
+    FUSE_DROPS = 13, "fuse-drops", "recent cleanings of each user through the control file";
     /// Which directories are asked about most.
-    FUSE_HEAT = 15, "fuse-heat", "about which directories the kernel asked most";
+    FUSE_HEAT = 15, "fuse-heat", "directories with the most requests of the kernel";
     /// The FUSE frontend's open files.
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
     /// Files written directly.

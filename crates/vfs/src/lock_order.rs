@@ -17,9 +17,9 @@ uvfs_concurrent::lock_classes! {
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
     /// Cleans and moves.
-    CLEANINGS = 104, "cleanings", "whether a cleaning takes effect, or something that moves arrives";
+    CLEANINGS = 104, "cleanings", "the order between effects of cleanings and arrivals of moves";
     /// A listing of one directory on its way into the cache.
-    LISTING = 105, "listing", "how far a listing of one directory has come into the cache";
+    LISTING = 105, "listing", "progress of a listing of one directory into the cache";
     /// In-flight changes of one directory.
     INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
     /// The kept list of one directory.
@@ -33,7 +33,7 @@ uvfs_concurrent::lock_classes! {
     /// One bucket of the name table.
     NAMES = 120, "names", "one bucket of the name table";
     /// Names to be evicted first.
-    NAMES_ONCE = 122, "names-once", "the queue of names that are to go before all others";
+    NAMES_ONCE = 122, "names-once", "the queue of names that are evicted first";
     /// One bucket of the table of whole paths.
     PATHS = 125, "paths", "one bucket of the table of whole paths";
     /// One shard of the inode table.
@@ -53,11 +53,11 @@ uvfs_concurrent::lock_classes! {
     /// Threads inside the gate of one file's pages.
     FILE_GATE = 174, "file-gate", "threads that change the pages of one file";
     /// Streams of one file.
-    STREAMS = 176, "streams", "where reading of one file is expected to go on";
+    STREAMS = 176, "streams", "the next reads of one file that are expected";
     /// The store's open files behind one file's pages.
-    OPENS = 178, "opens", "the store's open files that pages are read and written by";
+    OPENS = 178, "opens", "the store's open files that read and write pages";
     /// Looks of threads that wait for room.
-    ROOM_LOOKS = 179, "room-looks", "the thread that looks for room for pages after it found none";
+    ROOM_LOOKS = 179, "room-looks", "the thread that searches for room for pages after it found none";
     /// Sleepers for pages.
     PAGE_WAITS = 180, "page-waits", "one bucket of the threads that sleep until a page is free or written";
     /// Nodes of one file's page tree.
@@ -67,13 +67,13 @@ uvfs_concurrent::lock_classes! {
     /// The directory that one file's pages belong to.
     PAGES_HOME = 185, "pages-home", "the directory that a file with pages lies in";
     /// State of one file that the store does not have.
-    PAGES_LOCAL = 186, "pages-local", "what of one file is held back from the store";
+    PAGES_LOCAL = 186, "pages-local", "state of one file that the store does not have yet";
     /// Errors of writing back one file.
-    WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until a caller is told";
+    WRITE_ERRORS = 187, "write-errors", "write-back errors of one file, until they are reported";
     /// Files by their numbers in frames.
     PAGE_FILES = 188, "page-files", "one shard of the files that have pages";
     /// Which file may grow beyond the others.
-    PAGE_GROWTH = 189, "page-growth", "which file that reaches the store whole may grow where many do, and how many writers wait";
+    PAGE_GROWTH = 189, "page-growth", "the file that may grow among those put whole, and the count of waiting writers";
     /// The replacement's queues.
     PAGE_QUEUES = 190, "page-queues", "order in which pages are considered for eviction";
     /// Buffers for runs of pages.
@@ -81,7 +81,7 @@ uvfs_concurrent::lock_classes! {
     /// The threads for background work.
     BACKGROUND = 193, "background", "files to be fetched and directories to be listed in the background";
     /// The threads that read ahead and write back.
-    PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
+    PAGE_WORK = 194, "page-work", "read-ahead and write-back to do, and the count of threads for it";
     /// Threads that wait for pages to become clean.
     PAGE_PROGRESS = 195, "page-progress", "answers of the store about dirty pages, and threads that wait for the next";
     /// Threads that wait for space of the store.
@@ -89,13 +89,13 @@ uvfs_concurrent::lock_classes! {
     /// Runs of one thread that are in progress.
     PAGE_RUNS = 197, "page-runs", "answers of the store about the runs that one thread has under way";
     /// Marked directories.
-    POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
+    POLICIES = 198, "policies", "the directories that are marked keep or once";
     /// Tenants of the budget.
     TENANTS = 199, "tenants", "stores and frontends that share the budget with the caches";
     /// The listeners for changes.
-    OBSERVER = 200, "observer", "the frontends that are told of changes";
+    OBSERVER = 200, "observer", "the frontends that receive changes";
     /// Sleepers for room.
-    ROOM_WAITS = 201, "room-waits", "how often room for pages was made while threads waited for some";
+    ROOM_WAITS = 201, "room-waits", "count of times that room for pages was made while threads waited";
     /// Recent counts.
-    VIEWS = 202, "views", "what was last counted of the caches, by directory";
+    VIEWS = 202, "views", "the last counts of the caches, by directory";
 }

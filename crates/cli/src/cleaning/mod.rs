@@ -44,4 +44,4 @@ static QUEUE: LockClass = LockClass::new(1, "walk-queue", "directories and files
 /// Files with several names.
 static LINKS: LockClass = LockClass::new(2, "walk-links", "files of several names that were seen");
 /// Sums by directory.
-static NODES: LockClass = LockClass::new(3, "walk-nodes", "what is cached, by directory");
+static NODES: LockClass = LockClass::new(3, "walk-nodes", "cached objects, by directory");
