@@ -190,10 +190,10 @@ fn what_cannot_be_is_refused_and_said_in_the_log() {
     let root = root_of(Liar);
     let made = root.create_directory("new\ndirectory", 0o755);
     assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
-    log.says("store liar answered what cannot be: creating Directory \"new\\ndirectory\"");
+    log.says("store liar returned an impossible answer: creating Directory \"new\\ndirectory\"");
     let read = root.read_file("file");
     assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
-    log.says("store liar answered what cannot be: read of ");
+    log.says("store liar returned an impossible answer: read of ");
 }
 
 #[test]

@@ -117,7 +117,7 @@ pub(super) fn measure_mount(run: &Run, figures: &mut Figures) -> io::Result<()> 
     };
     let limit = taken + taken * SPARE_PERCENT / 100;
     figures.note(format!(
-        "{MOUNT}: the program that opens has {:.1} MiB for itself and what the kernel caches for it",
+        "{MOUNT}: the program that opens has {:.1} MiB for itself and the kernel's caches of it",
         limit as f64 / f64::from(1 << 20)
     ));
     for &step in sizes.pressed_steps {
@@ -233,7 +233,7 @@ pub(super) fn measure_host(run: &Run, figures: &mut Figures) -> io::Result<()> {
     };
     let limit = taken + taken * SPARE_PERCENT / 100;
     figures.note(format!(
-        "{KERNEL}: the program that reads has {:.1} MiB for itself and what the kernel caches for it",
+        "{KERNEL}: the program that reads has {:.1} MiB for itself and the kernel's caches of it",
         limit as f64 / f64::from(1 << 20)
     ));
     let [first, second, third] = &directories;

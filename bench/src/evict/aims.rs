@@ -50,7 +50,11 @@ pub(super) fn judge(figures: &Report) -> Vec<Aim> {
             kept,
         ),
         Aim::new("anywhere, points above the best of rivals", Wish::Shown, compared(&cases)),
-        Aim::new("anywhere, points above who knows the future", Wish::Shown, optimum),
+        Aim::new(
+            "anywhere, points above the optimum, which knows the future",
+            Wish::Shown,
+            optimum,
+        ),
     ]
 }
 

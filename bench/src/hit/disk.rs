@@ -147,7 +147,9 @@ fn check(file: &File, pages: u64, round: u64) -> io::Result<()> {
             let is_right =
                 page.starts_with(&stamp(index, round).to_le_bytes()) && page.ends_with(&[0xa5]);
             if !is_right {
-                return Err(io::Error::other(format!("page {index} is not what was written")));
+                return Err(io::Error::other(format!(
+                    "page {index} differs from the written data"
+                )));
             }
         }
     }

@@ -115,7 +115,7 @@ fn read_all(file: &impl Resident, bytes: u64) -> io::Result<()> {
         let whole = file.read(offset, &mut chunk);
         let mut pages = chunk.chunks(PAGE as usize).zip(offset / PAGE..);
         if !whole || pages.any(|(page, nth)| number(page) != nth) {
-            return Err(io::Error::other(format!("what is at {offset} is wrong")));
+            return Err(io::Error::other(format!("the data at {offset} is wrong")));
         }
     }
     Ok(())
@@ -252,7 +252,7 @@ fn in_order(run: &Run, threads: usize, file: &impl Resident) -> Result<f64, Stri
         })
     })?;
     if !stints.iter().all(|(_, is_right)| *is_right) {
-        return Err("what was read is wrong".to_owned());
+        return Err("the data read is wrong".to_owned());
     }
     let span = Span::of(stints.iter().map(|(stint, _)| *stint));
     Ok((chunks * threads as u64) as f64 / seconds(run, span, threads).max(1e-9))

@@ -115,7 +115,7 @@ pub(super) fn by_keys(
     })?;
     let sum = stints.iter().fold(0, |sum: u64, (_, one)| sum.wrapping_add(*one));
     if sum != traces.sum(operations) {
-        return Err(format!("what was read sums up to {sum:x}, not {:x}", traces.sum(operations)));
+        return Err(format!("the data read sums up to {sum:x}, not {:x}", traces.sum(operations)));
     }
     let span = Span::of(stints.iter().map(|(stint, _)| *stint));
     Ok(thousands(operations, threads, seconds(run, span, threads)))
@@ -166,7 +166,7 @@ pub(super) mod tests {
         let rate = |read: fn(u64, u32, &mut Page) -> u64| by_keys(&alone(), &traces, 1250, read);
         assert!(rate(|_, key, _| u64::from(key)).unwrap() > 0.0);
         let refusal = rate(|_, key, _| u64::from(key.max(1))).unwrap_err();
-        assert!(refusal.starts_with("what was read sums up to"), "{refusal}");
+        assert!(refusal.starts_with("the data read sums up to"), "{refusal}");
         let refusal = rate(|nth, key, _| if nth == 1249 { 0 } else { u64::from(key) });
         assert!(refusal.is_err() || traces.list(0)[249] == 0, "each is read so often");
     }

@@ -260,7 +260,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
         ("--atime", arguments.atime.is_some(), "reading an image moves no access times"),
-        ("--watch", arguments.watch, "nobody else may change an image"),
+        ("--watch", arguments.watch, "no other program may change an image"),
         ("--read-ahead", arguments.read_ahead.is_some(), "the host reads ahead in an image"),
     ];
     if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
@@ -354,7 +354,7 @@ fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {
             let size_bytes = memory_bytes(size.unwrap_or(Size::Share(50)), ram_bytes())?;
             if arguments.watch {
                 return Err(Failure::usage(
-                    "--watch: nobody else can change a memory: file system; leave it out",
+                    "--watch: no other program can change a memory: file system; leave it out",
                 ));
             }
             if caches_pages(arguments) {
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn options_that_mean_nothing_for_the_source_are_refused() {
         assert!(refusal(&["/tmp", "/", "--size", "1G"]).starts_with("--size: a directory has"));
-        assert!(refusal(&["memory:", "/", "--watch"]).starts_with("--watch: nobody else"));
+        assert!(refusal(&["memory:", "/", "--watch"]).starts_with("--watch: no other program"));
         let cached = refusal(&["memory:", "/", "--page-cache", "write-back"]);
         assert!(cached.starts_with("--page-cache: a memory: file system"), "{cached}");
         let ahead = refusal(&["/tmp", "/", "--read-ahead", "64K"]);

@@ -496,7 +496,10 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
         let line = format!("{mounted} (pid {pid}); \"uvfs unmount {mountpoint}\" ends it");
         logger::leave_standard_error(run_folder, &live.mountpoint)?;
         daemon::report_ready(&line).map_err(|error| {
-            Failure::refused(format!("daemon: nobody waits for it: {}", crate::cause(&error)))
+            Failure::refused(format!(
+                "daemon: the command that started it has gone: {}; start it again",
+                crate::cause(&error)
+            ))
         })?;
     } else {
         crate::print_line(&format!(

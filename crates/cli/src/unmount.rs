@@ -152,14 +152,14 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
         End::StillWorking(_) if elsewhere.get().is_some() && !interrupt.is_set() => Err(refused(
             mount,
             &format!(
-                "unmounted, but {}, so its daemon goes on",
+                "unmounted, but {}, so its daemon continues",
                 elsewhere.get().map_or("", String::as_str)
             ),
             "unmount it there too, or end that process",
         )),
         End::StillWorking(waits) if interrupt.is_set() => Err(Failure::refused(format!(
-            "{}: interrupted; unmounted, {} brought to the source while it was waited for, {} left: its daemon goes on with \
-             them by itself, wait for it before using the source elsewhere",
+            "{}: interrupted; unmounted, {} written to the source during the wait, {} left: its daemon writes them; wait for its \
+             end before you use the source elsewhere",
             mount.mountpoint.display(),
             show_bytes(brought),
             show_bytes(waits.dirty_bytes),

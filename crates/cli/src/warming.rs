@@ -312,10 +312,10 @@ impl Work<'_> {
         if let Some(first) = self.first_failure {
             let others = self.failed - 1;
             let more = if others > 0 { format!(", and {others} more") } else { String::new() };
-            failures.push(format!("{first}{more}; what was reached is cached"));
+            failures.push(format!("{first}{more}; objects reached so far are cached"));
         }
         if self.interrupt.is_set() {
-            failures.push("interrupted; what was reached is cached".into());
+            failures.push("interrupted; objects reached so far are cached".into());
         }
         match failures.is_empty() {
             true => Ok(ExitCode::SUCCESS),

@@ -131,7 +131,7 @@ impl HoldWord {
     pub fn drop_reference(&self) -> bool {
         // ORDERING: AcqRel; Release for the thread that frees, Acquire because it may be this one (O3).
         let before = self.0.fetch_sub(REFERENCE, Ordering::AcqRel);
-        debug_assert!(before & REFERENCES > 0, "a reference that nobody had");
+        debug_assert!(before & REFERENCES > 0, "a reference that was not counted");
         before & (REFERENCES | HOLDS) == REFERENCE
     }
 

@@ -46,7 +46,7 @@ impl OrphanMark {
     pub fn lost_name(&self, word: &HoldWord) -> bool {
         // ORDERING: Relaxed; the fence below orders it before the look at the holds.
         let names = self.names.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(names > 0, "a name that nobody counted");
+        debug_assert!(names > 0, "a name that was not counted");
         if names != 1 {
             return false;
         }

@@ -78,7 +78,7 @@ impl<T> fmt::Debug for Published<T> {
 }
 
 /// A replaced value that readers may still see. If dropped, the value is freed after those readers.
-#[must_use = "dropped, its value is dropped later by whoever happens to collect"]
+#[must_use = "if it is dropped, any thread that collects drops the value later"]
 pub struct Replaced<T: Send + Sync + 'static>(NonNull<T>);
 
 impl<T: Send + Sync + 'static> Replaced<T> {

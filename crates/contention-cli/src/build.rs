@@ -97,7 +97,7 @@ pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
     if records.is_empty() && status.success() {
         let folder = setup.folder.join(uvfs_contention::build::flags::TARGET);
         eprintln!(
-            "uvfs: no program was started; what was built is in {}, for `uvfs contention run`",
+            "uvfs: no program was started; the build is in {}, for `uvfs contention run`",
             folder.display()
         );
     }

@@ -303,7 +303,7 @@ fn notes(found: &Imported) -> Vec<String> {
             .map(|(words, count)| format!("`{words}` ({count})"))
             .collect();
         notes.push(format!(
-            "of {} accesses the samples do not say who answered: {}",
+            "the samples do not name the level that answered {} accesses: {}",
             found.unclear,
             levels.join(", ")
         ));

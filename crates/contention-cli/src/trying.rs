@@ -389,7 +389,7 @@ fn evidence_text(found: &Evidence) -> String {
         (Some(true), true) => "a gain: the 95 % interval of the difference excludes zero",
         (Some(true), false) => "a loss: the 95 % interval of the difference excludes zero",
         (Some(false), _) => "no difference that the spread of the seeds would show",
-        (None, _) => "one seed: nobody can tell whether that is more than jitter",
+        (None, _) => "one seed: it may be jitter",
     };
     let ratio = found.ratio.as_ref().map_or(String::new(), |ratio| {
         let half = ratio.plus_minus.map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));

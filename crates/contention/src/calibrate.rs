@@ -226,7 +226,7 @@ fn follow(
     let Some(row) = rows.iter_mut().find(|row| row.quantity == remote) else { return };
     let why = match (anchor.source, parameter.source) {
         (_, Source::Measured) if parameter.value < anchor.value => {
-            "measured as nearer than what is local, so taken as equal".to_owned()
+            "measured as nearer than local memory, so taken as equal".to_owned()
         }
         (_, Source::Measured) => return,
         (Source::Measured, _) => {
@@ -236,7 +236,7 @@ fn follow(
             format!("{reason}; in its ratio to {}", local.path())
         }
         _ if parameter.value < anchor.value => {
-            "nearer than what is local, so taken as equal".to_owned()
+            "nearer than local memory, so taken as equal".to_owned()
         }
         _ => return,
     };

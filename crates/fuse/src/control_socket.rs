@@ -115,7 +115,7 @@ impl Served for Program {
                 Setting::CacheSize(Size::Bytes(bytes)) => cache_bytes = Some(bytes),
                 Setting::LogLevel(_) => {
                     return Err(format!(
-                        "{key}={value}: a program serves this mount, and what it logs is its own; ask that program"
+                        "{key}={value}: a program serves this mount and has its own log; set the level in that program"
                     ));
                 }
                 Setting::CacheSize(Size::Share(_)) => {

@@ -448,7 +448,10 @@ fn open_session(
         if let Some(kib) = options.kernel_read_ahead_kib
             && let Err(error) = set_read_ahead(mountpoint, kib)
         {
-            log::info!("{}: the kernel reads ahead as it does: {error}", mountpoint.display());
+            log::info!(
+                "{}: cannot set the kernel's read-ahead, so its default stays: {error}",
+                mountpoint.display()
+            );
         }
         return Ok(session);
     }

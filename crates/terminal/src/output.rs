@@ -49,6 +49,6 @@ pub fn is_read(text: &str) -> bool {
 /// The exit status of a program that succeeded: a failure if its output could not be written.
 pub fn with_output(status: ExitCode) -> ExitCode {
     let Some(cause) = OUTPUT_FAILED.get() else { return status };
-    eprintln!("uvfs: standard output: {cause}; what was to be printed is not complete");
+    eprintln!("uvfs: standard output: {cause}; the output is not complete");
     if status == ExitCode::SUCCESS { ExitCode::FAILURE } else { status }
 }

@@ -62,8 +62,8 @@ impl Core {
     pub(crate) fn impossible(&self, what: fmt::Arguments<'_>) -> Error {
         let store = self.capabilities.store;
         log::error!(
-            "store {store} answered what cannot be: {what}; the request fails, and the store is at fault"
+            "store {store} returned an impossible answer: {what}; the request fails because of this bug in the store"
         );
-        Error::Corrupt("the store answered what cannot be; the log says what")
+        Error::Corrupt("the store returned an impossible answer; the log has the details")
     }
 }

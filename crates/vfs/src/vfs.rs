@@ -133,7 +133,7 @@ impl Vfs {
         config.validate()?;
         let capabilities = config.pages.applied_to(backend.capabilities());
         if capabilities.writes == Writes::WholeFile && capabilities.opens == Opens::Stateless {
-            return Err(Error::Invalid("a store that takes whole files is told of opens"));
+            return Err(Error::Invalid("a store that takes whole files must also handle opens"));
         }
         let caching = match capabilities.caching {
             PageCaching::Core => budget::Pages::Here,
@@ -375,7 +375,7 @@ impl Drop for Lifetime {
 impl Core {
     /// A handle on itself, for work that continues after the caller.
     pub(crate) fn handle(&self) -> Shared<Core> {
-        self.weak_self.upgrade().expect("whoever calls has a handle")
+        self.weak_self.upgrade().expect("the caller has a handle")
     }
 
     /// The backend, about to be called: asserts in debug builds that no lock is held.

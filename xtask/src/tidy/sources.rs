@@ -84,7 +84,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
         }
         let says_skipped = notes[line - 1].contains("println!(\"skipped: ");
         if says_skipped && (test || is_tests_only(tree, path)) {
-            let what = "nobody sees this of a test that passes; use `uvfs_skip`";
+            let what = "the output of a test that passes is hidden; use `uvfs_skip`";
             faults.push(Fault::new(path, line, what));
         }
         for (crate_name, room) in NAMED_IN {

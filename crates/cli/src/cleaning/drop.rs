@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
         crate::print_line(line.trim_end());
         failures.extend(failure);
         if interrupt.is_set() {
-            failures.push("interrupted; what was dropped so far is dropped".into());
+            failures.push("interrupted; objects dropped so far stay dropped".into());
             break;
         }
     }

@@ -111,7 +111,7 @@ impl Spinner {
 fn step_line(what: &str, step: CleanProgress, elapsed: Duration) -> String {
     let phase = match step.stage {
         CleanStage::Waiting => "another cleaning is done first",
-        CleanStage::Frontend => "the kernel lets go",
+        CleanStage::Frontend => "the kernel evicts",
         CleanStage::Freeing => "memory is freed",
     };
     // A total that is not known yet fills no bar.
@@ -369,7 +369,7 @@ pub(super) mod tests {
         };
         assert_eq!(
             line(1000, 2000),
-            "3:/a: the kernel lets go [############............] 1,000 of 2,000, 2 s"
+            "3:/a: the kernel evicts [############............] 1,000 of 2,000, 2 s"
         );
         assert!(line(0, 0).contains(&format!("[{}] 0 of 0", ".".repeat(24))));
         assert!(

@@ -132,7 +132,7 @@ fn collect(mounts: &[MountEntry], now: u64, interrupt: &Interrupt) -> Vec<Part> 
         let place = Some(mount.mountpoint.as_path());
         parts.push(part(
             &numbered(at, "config.txt"),
-            "what they set for this mount",
+            "their settings for this mount",
             settings(place),
         ));
         parts.push(part(&numbered(at, "stat-1.json"), "its statistics", ask(mount, Request::Stat)));

@@ -76,7 +76,7 @@ impl Spec {
                 },
                 Some(("direct", "true")) => direct = true,
                 Some(("direct", "false")) => direct = false,
-                _ => return Err(refused("what follows the question mark is not known")),
+                _ => return Err(refused("the option behind the question mark is not known")),
             }
         }
         Ok(Self { path: path(&text[..mark]), part, direct })

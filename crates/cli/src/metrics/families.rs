@@ -66,7 +66,7 @@ const fn labelled(
 /// Whether a mount answered; not from its report.
 pub(super) const UP: (&str, &str) = ("uvfs_up", "1 if the daemon of the mount answered, 0 if not");
 /// The properties of a mount; the values are labels.
-pub(super) const INFO: (&str, &str) = ("uvfs_mount", "What is mounted, and by which version");
+pub(super) const INFO: (&str, &str) = ("uvfs_mount", "Source, store and version of the mount");
 /// Waits for locks, from the lock meter.
 pub(super) const LOCK_WAIT: (&str, &str) =
     ("uvfs_lock_wait_seconds", "How long threads waited for locks, by class of lock");
@@ -90,7 +90,7 @@ pub(super) const TIMES: [Times; 2] = [
     },
     Times {
         name: "uvfs_source_seconds",
-        help: "How long the source took for what it was asked; one that never waits is not timed",
+        help: "Time that the source took for each call; a source that never waits is not timed",
         label: "call",
         place: "/core/store_latency",
     },
@@ -101,13 +101,13 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge("uvfs_start_time_seconds", "When the mount began, in seconds since 1970", "/since"),
     gauge(
         "uvfs_memory_limit_bytes",
-        "What the process may have: cache-size",
+        "Memory limit of the process: cache-size",
         "/core/budget/limit_bytes",
     ),
     labelled(
         "uvfs_memory_bytes",
         Kind::Gauge,
-        "What the process has of it",
+        "Memory that the process uses of that limit",
         "of",
         &[
             ("program", "/core/budget/overhead_bytes"),
@@ -135,7 +135,7 @@ pub(super) const FAMILIES: &[Family] = &[
     labelled(
         "uvfs_cache_hits",
         Kind::Counter,
-        "Answers that the source was not asked for",
+        "Answers of the cache, without a call to the source",
         "cache",
         &[
             ("names", "/core/names/hits"),

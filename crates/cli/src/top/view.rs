@@ -148,7 +148,7 @@ fn foot_line(figures: &Figures, ui: &Ui, look: Look) -> (String, Style) {
         let bytes = of.map_or_else(String::new, |one| format!(" ({})", show_bytes(one.bytes)));
         let (path, mount) = (path(place.path.0.as_slice()), shown(&place.mountpoint));
         format!(
-            "drop what is cached of {path} in {mount}{bytes}? y drops it, any other key does not"
+            "drop the cached objects of {path} in {mount}{bytes}? y drops them, any other key does not"
         )
     };
     match (&ui.asked, &ui.said) {
@@ -419,7 +419,7 @@ q quit  p pause  s sort  arrows select  d drop  K keep  O once  N no mark";
         let shown = screen(100, 24, &ui, LIVE);
         let last = shown.lines().last().unwrap();
         assert!(
-            last.starts_with("drop what is cached of /b\\x1b[2Jad in /mnt/data (3.0 MiB)? y"),
+            last.starts_with("drop the cached objects of /b\\x1b[2Jad in /mnt/data (3.0 MiB)? y"),
             "{last}"
         );
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 22));

@@ -308,7 +308,7 @@ function row(key, raw, share, policy, words) {
     const button = make("button", raw === null ? "Drop all" : "Drop");
     button.type = "button";
     button.dataset.key = `drop ${raw === null ? "" : shown(raw)}`;
-    button.setAttribute("aria-label", `drop what is cached of ${what}`);
+    button.setAttribute("aria-label", `drop the cached objects of ${what}`);
     button.addEventListener("click", () => askToDrop(way, raw === null ? null : all, button.dataset.key));
     last.append(button);
   }

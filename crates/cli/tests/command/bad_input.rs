@@ -201,8 +201,7 @@ fn what_cannot_be_printed_is_a_failure_unless_nobody_reads() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let outcome = cached(full.into());
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let expected =
-        "uvfs: standard output: No space left on device; what was to be printed is not complete\n";
+    let expected = "uvfs: standard output: No space left on device; the output is not complete\n";
     assert_eq!(outcome.stderr, expected);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

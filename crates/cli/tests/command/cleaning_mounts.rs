@@ -347,7 +347,7 @@ fn ctrl_c_ends_a_cleaning_in_good_order_and_twice_at_once() {
     kill_process(daemon, Signal::CONT).expect("our own");
     let once = outcome(client);
     assert_eq!(once.code, Some(1), "{once:?}");
-    check_line(&once, &["interrupted; what was dropped so far is dropped"]);
+    check_line(&once, &["interrupted; objects dropped so far stay dropped"]);
     let json: Value = serde_json::from_str(&once.stdout).expect("the report of what was done");
     assert_eq!(json["path_in_mount"], "/");
 

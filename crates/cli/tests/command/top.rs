@@ -103,11 +103,11 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     let marks = run(&["policy", place.mnt()]).stdout;
     assert!(marks.starts_with("keep    /photos"), "{marks}");
     terminal.press(b"d");
-    terminal.see("drop what is cached of /photos in");
+    terminal.see("drop the cached objects of /photos in");
     terminal.press(b"n");
     terminal.see("not dropped");
     terminal.press(b"d");
-    terminal.see("drop what is cached of /photos in");
+    terminal.see("drop the cached objects of /photos in");
     terminal.press(b"y");
     terminal.see("/photos: dropped ");
     terminal.press(b"p");

@@ -275,7 +275,7 @@ fn a_browser_enters_a_directory_drops_it_and_sees_the_bytes_go() {
     let mut browser = Browser::start(program, (1200, 900)).unwrap();
     browser.open(&page.address).unwrap();
     let button = |label: &str| format!("document.querySelector('button[aria-label=\"{label}\"]')");
-    let (enter, drop) = (button("enter photos"), button("drop what is cached of 2019"));
+    let (enter, drop) = (button("enter photos"), button("drop the cached objects of 2019"));
     browser.wait_for(&format!("{enter} !== null")).unwrap();
     assert_eq!(
         browser.evaluate("location.hash + location.pathname").unwrap(),

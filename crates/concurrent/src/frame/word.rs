@@ -135,7 +135,7 @@ impl StateWord {
         // ORDERING: AcqRel; Release for the thread that freezes or frees, Acquire because it may be this one (O2), and
         // partner `look` (O9).
         let before = self.0.fetch_sub(REFERENCE, Ordering::AcqRel);
-        debug_assert!(before & REFERENCES != 0, "a reference that nobody had");
+        debug_assert!(before & REFERENCES != 0, "a reference that was not counted");
         match before & (REFERENCES | ATTACHED) {
             REFERENCE => Put::Free,
             last if last == REFERENCE | ATTACHED && before & (LOCKED | DIRTY | WRITING) == 0 => {
@@ -306,7 +306,7 @@ impl StateWord {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            debug_assert!(word & WRITING != 0, "nobody writes");
+            debug_assert!(word & WRITING != 0, "no write is under way");
             let next = word & !(WRITING | WAITERS) | if again { DIRTY } else { 0 };
             // ORDERING: Release, partners `wait_mark` and the freeze of eviction (O7, O2): a thread that finds the page
             // written sees that the write is complete.

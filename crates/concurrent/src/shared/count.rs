@@ -107,7 +107,7 @@ impl Count {
         // ORDERING: AcqRel (O3): after this thread's uses of the object, and, if it frees the object, after all
         // others'.
         let before = self.word.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before & COUNT != 0, "a handle that nobody counted");
+        debug_assert!(before & COUNT != 0, "a handle that was not counted");
         before & COUNT == 1
     }
 

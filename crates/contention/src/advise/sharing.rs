@@ -95,8 +95,8 @@ pub(super) fn separate_read_mostly(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             all.push(Advice {
                 rule: Rule::SeparateReadMostly,
                 remedy: format!(
-                    "Move what is only read away from what is written: put {about} on a line of its own, or \
-                     with other fields of {structure} that nobody writes."
+                    "Move fields that are only read away from written fields: put {about} on a line of its own, or \
+                     with other fields of {structure} that no thread writes."
                 ),
                 about,
                 evidence,
@@ -222,7 +222,7 @@ pub(super) fn isolate_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             rule: Rule::IsolateLock,
             about: lock.name(),
             remedy: format!(
-                "Part {} from the data it protects: who waits for the lock takes the line from its holder.",
+                "Move {} away from the data it protects: a thread that waits for the lock takes the line from its holder.",
                 lock.name()
             ),
             evidence,
@@ -394,7 +394,7 @@ pub(super) fn skip_remote_reads(scene: &Scene<'_>, all: &mut Vec<Advice>) {
                 rule: Rule::SkipRemoteReads,
                 about: function.clone(),
                 remedy: format!(
-                    "{function} reads {} again and again while others write them: decide by what is at hand \
+                    "{function} reads {} again and again while others write them: decide by local data \
                      first, read them together once, or keep a copy that is seldom refreshed.",
                     names.join(", ")
                 ),

@@ -108,7 +108,7 @@ fn found(evidence: &Evidence) -> String {
     let sure = match evidence.significant {
         Some(true) => "",
         Some(false) => ", which the spread of the seeds may be",
-        None => ", of one seed, so nobody can tell",
+        None => ", of one seed, so it may be jitter",
     };
     let size = match evidence.bytes_per_object {
         0 => String::new(),

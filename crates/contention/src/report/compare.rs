@@ -60,10 +60,10 @@ fn sentences(comparison: &Comparison) -> Vec<String> {
     let total = |name: &str| comparison.totals.iter().find(|one| one.name == name);
     if let Some(cycles) = total("parallel_cycles").or_else(|| total("cycles")) {
         let what = match cycles.change.status {
-            Status::Same => "cannot be told apart within the spread of the seeds",
+            Status::Same => "no difference beyond the spread of the seeds",
             Status::More => "more: the new one is slower",
             Status::Less => "fewer: the new one is faster",
-            Status::Unclear => "with one seed on a side nobody can tell",
+            Status::Unclear => "one side has a single seed, so it may be jitter",
             Status::Gone | Status::New => "one of the two did not run",
         };
         lines.push(format!(

@@ -330,9 +330,9 @@ fn locks(body: &mut String, locks: &[LockRow], megahertz: f64) {
 }
 
 fn flows(body: &mut String, flows: &[Flow]) {
-    section(body, "flow", "Who hands lines to whom");
+    section(body, "flow", "Transfers by writer and reader");
     if flows.is_empty() {
-        return none(body, "Nobody.");
+        return none(body, "None.");
     }
     for flow in flows {
         let _ = writeln!(

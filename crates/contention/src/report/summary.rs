@@ -231,7 +231,7 @@ fn verdict(table: &LineTable) -> String {
     } else {
         let verb = if names.len() == 1 { "is" } else { "are" };
         format!(
-            "; nobody writes {}, which {verb} missed only because of {} neighbours",
+            "; no core writes {}, which {verb} missed only because of {} neighbours",
             list(&names),
             if names.len() == 1 { "its" } else { "their" }
         )
@@ -242,10 +242,10 @@ fn verdict(table: &LineTable) -> String {
             format!("It is true sharing: cores want the same bytes ({part} false){victims}.")
         }
         Verdict::False => format!(
-            "It is false sharing: {part} of its transfers want bytes that nobody else wrote{victims}."
+            "It is false sharing: {part} of its transfers want bytes that no other core wrote{victims}."
         ),
         Verdict::Mixed => format!(
-            "Its sharing is mixed: {part} of its transfers want bytes that nobody else wrote{victims}."
+            "Its sharing is mixed: {part} of its transfers want bytes that no other core wrote{victims}."
         ),
     }
 }

@@ -67,7 +67,7 @@ fn the_summary_says_what_where_and_how_sure() {
         "The dearest line is Super, line 0 (allocated in `main`): 60 %",
         "Its dearest access is cmpxchg4.acq of `root.lock` in `[spinlock] @ dget`, 80 %",
         "mixed: 35 %",
-        "nobody writes `root.hash (hlist*)`, which is missed only because of its neighbours",
+        "no core writes `root.hash (hlist*)`, which is missed only because of its neighbours",
         "All 4 contended lines have 90 % of all latency: `Super` 60 %, `counters` 20 % and `Dentry` x 2 10 %",
         "longest waits is `Super.root.lock`: 15 % of 1,000 acquisitions wait, 200 ns each",
         "waited for @ dget",
@@ -333,8 +333,8 @@ fn advice_stands_with_its_evidence() {
     let advice = Advice {
         rule: Rule::SeparateReadMostly,
         about: "Super.hash".into(),
-        remedy: "move it to a line that nobody writes".into(),
-        evidence: vec![Fact { what: "Super.hash".into(), found: "nobody\nwrites it".into() }],
+        remedy: "move it to a line without writes".into(),
+        evidence: vec![Fact { what: "Super.hash".into(), found: "no core\nwrites it".into() }],
         what_if: Some("Super.hash -> own line".into()),
         share: crate::analysis::Estimate { mean: 0.12, plus_minus: Some(0.01) },
     };
@@ -343,7 +343,7 @@ fn advice_stands_with_its_evidence() {
     for part in [
         "1. Super.hash (separate-read-mostly)",
         "it stands for 12 % (± 1.0) of the cost",
-        "- Super.hash: nobody\u{fffd}writes it",
+        "- Super.hash: no core\u{fffd}writes it",
         "Try it: uvfs contention what-if 'Super.hash -> own line' -- ./prog 'it'\\''s 8'\n",
     ] {
         assert!(shown.contains(part), "{part}\n{shown}");

@@ -374,9 +374,9 @@ fn flows_text(ledger: &Ledger<'_>, options: &Options) -> String {
             names.filter_map(|one| flow(ledger, &one.name)).collect()
         }
     };
-    let mut text = heading("Who hands lines to whom", options);
+    let mut text = heading("Transfers by writer and reader", options);
     if flows.is_empty() {
-        return text + "nobody\n";
+        return text + "none\n";
     }
     for flow in &flows {
         let _ = writeln!(

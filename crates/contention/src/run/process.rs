@@ -146,7 +146,7 @@ impl Running {
             Profile::read(&self.profile).map_err(Error::from)
         } else {
             Err(Error::new(
-                "it left no profile; it replaced itself by another program, or ended in a way that nobody sees",
+                "it left no profile; it replaced itself by another program, or ended unseen by the runtime",
             ))
         };
         let output = match &mut self.kept {

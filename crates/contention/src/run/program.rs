@@ -93,7 +93,7 @@ fn refusal(path: &Path, found: &Inspection) -> Option<Error> {
             }
         }
         Form::Native if is_set_id(path) => {
-            "runs with the rights of its owner, for whom nothing is preloaded; copy it, which takes them away"
+            "runs with the rights of its owner, so the loader preloads nothing; run a copy without these rights"
                 .to_string()
         }
         Form::Native => return None,

@@ -288,7 +288,10 @@ impl Drop for Server {
         }
         let _alone = Alone::at(&self.path);
         if self.identity.is_none() || identity(&self.path) != self.identity {
-            log::info!("control socket {}: another mount's by now", self.path.display());
+            log::info!(
+                "control socket {}: it belongs to another mount by now",
+                self.path.display()
+            );
         } else if let Err(error) = fs::remove_file(&self.path) {
             log::info!("control socket {}: {error}", self.path.display());
         }

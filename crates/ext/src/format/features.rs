@@ -206,7 +206,7 @@ impl Features {
             _ => None,
         });
         let unknown = self.unknown().into_iter().filter(|(class, _)| *class == R);
-        let what = "not known to this reader; it matters to those who write";
+        let what = "not known to this reader; only writers have to know it";
         known.chain(unknown.map(|(_, name)| (name, what))).collect()
     }
 }

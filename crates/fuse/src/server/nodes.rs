@@ -55,7 +55,7 @@ struct HeldNode {
 
 /// A node that the kernel has forgotten, still held. Pass it to [`NodeTable::release`].
 #[derive(Debug)]
-#[must_use = "who waits for forgets waits for it"]
+#[must_use = "a thread that waits for forgets waits for it"]
 pub(crate) struct Gone(Node);
 
 impl Gone {

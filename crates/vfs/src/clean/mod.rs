@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 /// A clean that has taken effect: the entries below the directory are not used any more, but most of them are still in
 /// memory.
 #[derive(Debug)]
-#[must_use = "what was cleaned stays in memory until it is reaped, or evicted for want of room"]
+#[must_use = "cleaned objects stay in memory until they are reaped, or evicted to make room"]
 pub struct Cleaning {
     vfs: Vfs,
     directory: Node,

@@ -274,7 +274,7 @@ impl Namespace {
 
     /// A hold on the root mount, which is never retired.
     pub(crate) fn root_mount(&self) -> Hold<Mount> {
-        self.root.try_hold().expect("nobody retires the root mount")
+        self.root.try_hold().expect("the root mount is never retired")
     }
 
     /// The mount on `directory` of `mount`, held.

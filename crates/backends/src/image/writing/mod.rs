@@ -171,7 +171,7 @@ fn refusal(error: VolumeError) -> Error {
         VolumeError::Ended(_) => Error::ReadOnly,
         VolumeError::NotWritable(why) => {
             log::error!("image: {why}");
-            Error::Unsupported("writing what an older format mapped")
+            Error::Unsupported("writing to a file that is mapped in an older format")
         }
         VolumeError::Format(uvfs_ext::Error::NotDirectory) => Error::NotDirectory,
         VolumeError::Format(uvfs_ext::Error::NoKey) => Error::from_errno(libc::ENOKEY),
@@ -275,7 +275,7 @@ impl Backend for WritingImage {
         let cause = self.volume.failure()?.cause.to_string();
         let losses = self.volume.losses();
         let losses = losses.inspect_err(|error| {
-            log::error!("image: what was not committed cannot be compared: {error}");
+            log::error!("image: uncommitted changes cannot be compared: {error}");
         });
         let objects = match losses.ok()? {
             VolumeLosses::All(bytes) => {

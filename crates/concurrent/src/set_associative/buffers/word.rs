@@ -58,7 +58,7 @@ impl Word {
         // ORDERING: AcqRel; Release, partners `is_idle`, `detach` and the last `unpin` (O2); Acquire, because this
         // thread may be the one that frees.
         let before = self.0.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before & PINS != 0, "a pin that nobody had");
+        debug_assert!(before & PINS != 0, "a pin that was not counted");
         match (before & PINS, before & DETACHED) {
             (1, 0) => Unpinned::Idle,
             (1, _) => Unpinned::Free,
