@@ -1,8 +1,8 @@
 //! How numbers of blocks and inodes find their places in tables.
 //!
 //! # Why
-//! Numbers come from images of strangers, so the hash has a seed that they do not know; the standard library's, which is made for
-//! text, took a tenth of the time of an operation. One multiplication of twice the width, both halves together.
+//! Numbers come from untrusted images, so the hash has a secret seed. The standard library's hash, which is made for text, took a
+//! tenth of the time of an operation. This one is a multiplication to twice the width, both halves folded together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

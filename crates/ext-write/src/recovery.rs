@@ -1,8 +1,8 @@
-//! A journal brought to the image: what a writer does before anything else.
+//! Brings a journal's blocks to their places in the image: a writer's first step.
 //!
 //! # Why
-//! Every step can be done again after a crash in it: first all blocks go to their places, then the journal is said to be empty,
-//! then the superblock needs no recovery.
+//! Every step can be repeated after a crash in it: first all blocks are written to their places, then the journal is marked
+//! empty, then the superblock is marked as needing no recovery.
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! A store in memory whose answers fail by plan.
 //!
 //! # Boundary
-//! For tests: a map of keys, each change of which is another version, and faults that the next requests meet.
+//! For tests: a map of keys, each change of which makes another version, and planned faults of the next requests.
 
 use crate::lock_order::OBJECT_RUNS;
 use crate::store::{
@@ -15,7 +15,7 @@ use uvfs_vfs::Timestamp;
 
 static BUCKET: LockClass = LockClass::new(OBJECT_RUNS.rank() + 1, "bucket", "a bucket under test");
 
-/// What is wrong with an answer.
+/// A fault of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Busy,
@@ -26,9 +26,9 @@ pub(crate) enum Fault {
     Lost,
     /// Conditions on puts are not known here.
     NoConditions,
-    /// Somebody else puts an object under the key first.
+    /// Another client puts an object under the key first.
     Overtaken,
-    /// Whatever page was asked for, it is the first one that comes.
+    /// The first page is returned for any request.
     FirstPage,
     /// A page without entries, and not the last.
     EmptyPage,
@@ -66,9 +66,9 @@ struct State {
     versions: u64,
     faults: VecDeque<Option<Fault>>,
     requests: u64,
-    /// What each object bears.
+    /// The mark of each object.
     marks: BTreeMap<String, u64>,
-    /// The time that was said of it.
+    /// The time that its put set.
     modified: BTreeMap<String, Timestamp>,
     metadata: BTreeMap<String, Metadata>,
     hooks: Vec<Hook>,
@@ -92,7 +92,7 @@ impl Bucket {
         state.marks.remove(key);
     }
 
-    /// What it has of an object.
+    /// The content of an object.
     pub(crate) fn content(&self, key: &str) -> Option<Vec<u8>> {
         self.0.lock().objects.get(key).map(|(_, content)| content.clone())
     }
@@ -101,7 +101,7 @@ impl Bucket {
         self.0.lock().objects.keys().cloned().collect()
     }
 
-    /// The time that was said of an object.
+    /// The time that the put of an object set.
     pub(crate) fn modified(&self, key: &str) -> Option<Timestamp> {
         self.0.lock().modified.get(key).copied()
     }
@@ -116,7 +116,7 @@ impl Bucket {
         self.0.lock().metadata.get(key).cloned().unwrap_or_default()
     }
 
-    /// Uploads that were neither ended nor given up.
+    /// Uploads that were neither finished nor aborted.
     pub(crate) fn uploads(&self) -> usize {
         self.0.lock().uploads.len()
     }
@@ -125,7 +125,7 @@ impl Bucket {
         self.0.lock().objects.remove(key);
     }
 
-    /// What the next requests meet, one each.
+    /// Plans the faults of the next requests, one each.
     pub(crate) fn plan(&self, faults: &[Option<Fault>]) {
         self.0.lock().faults.extend(faults);
     }
@@ -144,7 +144,7 @@ impl Bucket {
         (hook.1)();
     }
 
-    /// The next requests meet nothing.
+    /// The next requests have no faults.
     pub(crate) fn forget_plan(&self) {
         self.0.lock().faults.clear();
     }

@@ -4,9 +4,9 @@
 //! From keys to names below a prefix, and back. Asks no store.
 //!
 //! # Why
-//! A key is any text; a path is not. What cannot be shown as it is would be another key when it came back (`a//b` as `a/b`), and a
-//! client that tidies keys writes to the wrong object. So a key is a file if and only if its path below the prefix
-//! is made of names, and each key goes to the store byte for byte. Everything else is hidden, and counted. Weakness:
+//! A key is any text; a path is not. A key that is changed to be shown would return as another key (`a//b` as `a/b`), and
+//! a client that tidies keys writes to the wrong object. So a key is a file if and only if its path below the prefix
+//! is made of names, and each key is sent to the store byte for byte. Everything else is hidden, and counted. Weakness:
 //! hidden objects can be neither read nor removed through the mount.
 
 use crate::store::{Kind, Listed};
@@ -15,7 +15,7 @@ use uvfs_vfs::Name;
 /// Bytes of a key at most, by S3's rules.
 pub const KEY_MAX: usize = 1024;
 
-/// What an entry of a listing of the directory `prefix`, cut at `/`, is there.
+/// The meaning of an entry in a listing of the directory `prefix`, cut at `/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown<'a> {
     /// A file or a directory of this name.

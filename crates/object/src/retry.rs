@@ -1,15 +1,17 @@
 //! Trying again, with bounds.
 //!
 //! # Boundary
-//! A [`Store`] in front of another one. Repeats what may succeed a moment later ([`StoreError::temporary`](crate::StoreError::temporary)) and nothing else.
+//! A [`Store`] in front of another one. Repeats only requests that may succeed a moment later
+//! ([`StoreError::temporary`](crate::StoreError::temporary)).
 //!
 //! # Why
 //! Pauses double, and each is drawn between nothing and its bound, so that a thousand readers that failed together do not
-//! come back together. What the store says about when to come back is a lower bound, cut at the longest pause: a
-//! store cannot stop a mount for an hour.
+//! retry together. A wait that the store asks for is a lower bound, cut at the longest pause: a store cannot stop a mount
+//! for an hour.
 //!
-//! A put whose answer was lost may have been done; tried again, its own object fails its condition. So each bears a mark, and
-//! where its condition does not hold, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
+//! A put whose answer was lost may have been done; a second try then fails its condition because of its own object. So each
+//! put bears a mark. If its condition does not hold, the object's mark is read. Weakness: attempts are bounded per request,
+//! not per mount.
 
 use crate::store::{
     Condition, Head, ListRequest, Metadata, Page, Put, Result, Span, Store, StoreError, Tag,
@@ -56,7 +58,7 @@ impl Patience {
 /// Pages of a listing without entries that are passed over, one after the other.
 const EMPTY_PAGES_MAX: u32 = 10_000;
 
-/// A store that is asked again. See the module.
+/// A store whose failed requests are repeated. See the module.
 pub struct Patient {
     store: Box<dyn Store>,
     patience: Patience,
@@ -65,7 +67,7 @@ pub struct Patient {
     wait: fn(Duration),
 }
 
-/// What was asked of the store.
+/// Counts of requests to the store.
 #[derive(Debug, Default)]
 struct Counts {
     lists: Counter,
@@ -142,7 +144,8 @@ impl Patient {
         }
     }
 
-    /// Puts, or ends an upload: what fails its condition may have been put by this very request, by an earlier try or delivered twice.
+    /// Puts, or ends an upload. If the condition fails, this request may itself have put the object: by an earlier try, or
+    /// because it was delivered twice.
     fn put_once(&self, put: &Put<'_>, mut ask: impl FnMut() -> Result<Tag>) -> Result<Tag> {
         self.repeat(&self.counts.puts, || {
             let error = match ask() {
@@ -153,7 +156,7 @@ impl Patient {
             match self.store.head(put.key) {
                 Ok(head) if head.mark == Some(put.mark) => Ok(head.tag),
                 Ok(_) | Err(StoreError::NotFound) => Err(error),
-                // Nobody knows whose it is.
+                // It is not known which client put the object.
                 Err(unknown) => Err(unknown),
             }
         })
@@ -181,7 +184,7 @@ impl Patient {
 
 impl Store for Patient {
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page> {
-        // A page without entries that is not the last says nothing: stores pass over removed keys in such pages.
+        // An empty page that is not the last does not end the listing: stores pass over removed keys in such pages.
         let (mut token, mut page) = (None, None);
         for _ in 0..EMPTY_PAGES_MAX {
             let request = ListRequest { token: token.as_deref().or(request.token), ..*request };

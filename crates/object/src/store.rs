@@ -5,9 +5,9 @@
 //! answered, and is not tried again here ([`crate::Patient`] does that).
 //!
 //! # Why
-//! Narrow, so that a store for tests is a map, and so that a client library can be replaced. A call says everything that its
-//! answer depends on: a read names its version, a page where it begins, a put what it replaces. Weakness: what a store can do beyond this
-//! (appending, composing on the server) needs a method here first.
+//! Narrow, so that a store for tests is a map, and so that a client library can be replaced. A call names everything that
+//! its answer depends on: a read its version, a page its beginning, a put the version that it replaces. Weakness: further
+//! abilities of a store (appending, composing on the server) need a method here first.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub trait Store: Send + Sync + 'static {
     /// Makes `body` the content of an object, if the condition holds: all of it, or nothing. Returns the new version.
     fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag>;
 
-    /// Begins an object that comes in parts. Nobody sees anything of it before [`Store::finish_upload`].
+    /// Begins an object that is sent in parts. No reader sees any of it before [`Store::finish_upload`].
     fn begin_upload(&self, put: &Put<'_>) -> Result<Upload>;
 
     /// Brings part `number`, from 1 on; all but the last are of [`PART_BYTES_MIN`] or more. The same number replaces.
@@ -39,16 +39,15 @@ pub trait Store: Send + Sync + 'static {
     /// Makes the parts, in their order, the content of the object, if the condition holds.
     fn finish_upload(&self, put: &Put<'_>, upload: &Upload, parts: &[Tag]) -> Result<Tag>;
 
-    /// Gives the parts of an upload up, which cost money as long as they are there.
+    /// Removes the parts of an upload, which cost money as long as they are there.
     fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()>;
 
-    /// What the store knows of the object `key` besides its content. After a lost answer, a writer asks by it whether the
-    /// object is its own.
+    /// The metadata of the object `key`. After a lost answer, a writer uses it to find out whether the object is its own.
     fn head(&self, key: &str) -> Result<Head>;
 
-    /// Copies the version `tag` of the object `from` to the key `to`, if the condition holds there; within the store. A store may not look at
-    /// the condition, or say [`StoreError::Unsupported`]. Returns the version there. Without `said`, the copy has the metadata of `from`. With it, the copy has that time and those
-    /// headers, and may be under the same key.
+    /// Copies the version `tag` of the object `from` to the key `to`, within the store, if the condition holds there. A store
+    /// may ignore the condition, or return [`StoreError::Unsupported`]. Returns the version there. Without `said`, the copy
+    /// has the metadata of `from`. With it, the copy has that time and those headers, and may be under the same key.
     fn copy(
         &self,
         from: &str,
@@ -58,15 +57,15 @@ pub trait Store: Send + Sync + 'static {
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag>;
 
-    /// Removes an object, of this version only if one is named; one that is not there is removed. A store that does not know such
-    /// conditions removes what is there, or says [`StoreError::Unsupported`].
+    /// Removes an object, of this version only if one is named. Succeeds if there is no object. A store without such
+    /// conditions removes any version, or returns [`StoreError::Unsupported`].
     fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()>;
 }
 
 /// Bytes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Span {
-    /// All of them. The version that is named is as long as the buffer.
+    /// All of them. The named version is as long as the buffer.
     Whole,
     /// These.
     Range(Range<u64>),
@@ -84,9 +83,9 @@ pub const REQUEST_BYTES_MAX: u64 = 5 << 30;
 pub struct Put<'a> {
     /// The whole key.
     pub key: &'a str,
-    /// What must be there.
+    /// The object that must be there.
     pub condition: Condition<'a>,
-    /// Kept with the object: tells this put from all others, so that one which is tried again is known.
+    /// Kept with the object: distinguishes this put from all others, so that a repeated put is recognised.
     pub mark: u64,
     /// Kept with the object: when its content was changed, if a caller has set that.
     pub modified: Option<Timestamp>,
@@ -111,7 +110,7 @@ pub struct Head {
     pub tag: Tag,
     /// The [`Put::mark`] that it bears.
     pub mark: Option<u64>,
-    /// What a change of the object must keep.
+    /// Metadata that a change of the object must keep.
     pub metadata: Metadata,
 }
 
@@ -126,7 +125,7 @@ pub enum Condition<'a> {
     Any,
 }
 
-/// An object that comes in parts: what the store calls it.
+/// The store's name for an upload in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload(pub String);
 
@@ -142,11 +141,11 @@ pub enum Delimiter {
 /// Which page of keys.
 #[derive(Debug, Clone, Copy)]
 pub struct ListRequest<'a> {
-    /// What all keys begin with.
+    /// All keys begin with it.
     pub prefix: &'a str,
     /// Where keys are cut.
     pub delimiter: Delimiter,
-    /// What the page before said; `None` for the first.
+    /// The token of the page before; `None` for the first.
     pub token: Option<&'a str>,
     /// Of the first page: only keys behind this one.
     pub after: Option<&'a str>,
@@ -168,11 +167,11 @@ pub struct Page {
 pub struct Listed {
     /// The whole key, or the whole prefix with the `/` that it was cut at.
     pub key: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What an entry of a listing is.
+/// The kind of an entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// An object.
@@ -184,11 +183,11 @@ pub enum Kind {
         /// When it was written.
         modified: Timestamp,
     },
-    /// Keys that go on after a `/`.
+    /// Keys that continue after a `/`.
     Prefix,
 }
 
-/// A version of an object: what a store calls its entity tag, as it writes it.
+/// A version of an object: its entity tag, as the store writes it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Tag(pub Box<str>);
 
@@ -198,7 +197,7 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// Why a store did not do what it was asked. Says of which bucket or host where that is known, and never a secret.
+/// Why a request failed. Names the bucket or host where that is known, and never a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -216,22 +215,22 @@ pub enum StoreError {
     Clock,
     /// The bucket is in this region.
     Region(String),
-    /// Nobody answers there.
+    /// There is no answer from the host.
     Unreachable(String),
     /// The store has no time now.
     Busy {
-        /// What it said.
+        /// Its message.
         said: String,
-        /// When to come back, if it said so.
+        /// The wait that it asks for, if it names one.
         after: Option<Duration>,
     },
-    /// The answer is cut, or contradicts itself or what was asked.
+    /// The answer is truncated, or contradicts itself or the request.
     Broken(&'static str),
     /// The bytes of an answer do not have the checksum of this kind that the store has of the object.
     Damaged(&'static str),
     /// The store cannot do that at all, such as writing under a condition.
     Unsupported(String),
-    /// Anything else that it said.
+    /// Any other refusal.
     Refused(String),
 }
 
@@ -259,7 +258,7 @@ impl StoreError {
         }
     }
 
-    /// What a user can do about it.
+    /// The user's remedy.
     pub fn remedy(&self) -> &'static str {
         match self {
             StoreError::NotFound | StoreError::Changed => "list the directory again",

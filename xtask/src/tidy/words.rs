@@ -24,8 +24,6 @@ const LEFT: &[(&str, usize)] = &[
     ("crates/contention-cli/", 2),
     ("crates/contention-runtime/", 61),
     ("crates/contention/", 73),
-    ("crates/ext-write/", 55),
-    ("crates/object/", 32),
     ("crates/residency/", 3),
     ("crates/terminal/", 3),
 ];
@@ -41,8 +39,6 @@ const LONG_HEADERS: &[(&str, usize)] = &[
     ("crates/concurrent/", 10),
     ("crates/contention-runtime/", 4),
     ("crates/contention/", 5),
-    ("crates/ext-write/", 1),
-    ("crates/object/", 1),
 ];
 
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {

@@ -1,10 +1,10 @@
 //! A regular file or a block device, written under an exclusive lock.
 //!
 //! # Why
-//! The kernel takes no such lock for what it uses itself: a block device is also claimed as a mount claims it (`O_EXCL`), and
-//! the kernel refuses that for a device that it has mounted, swaps to, or has made a part of another one. Others may remove a
-//! file, replace it or cut it without asking. That costs one look at its attributes for each write. Weakness: between that look
-//! and the write the file may still be cut, and a hole that others punch is not seen.
+//! The kernel takes no such lock for devices that it uses itself. So a block device is also claimed as a mount claims it
+//! (`O_EXCL`); the kernel refuses that for a device that it has mounted, swaps to, or has made a part of another one. Other
+//! programs may remove, replace or truncate a file at any time, so each write first checks its attributes. Weakness: between the
+//! check and the write the file may still be truncated, and a hole that another program punches is not seen.
 
 use super::{WriteDevice, beyond, total};
 use rustix::fs::{FallocateFlags, OFlags};

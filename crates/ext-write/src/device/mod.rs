@@ -106,8 +106,8 @@ impl WriteDevice for WritableWindow {
     }
 }
 
-/// A device whose flushes do nothing, but for the last one. What a process wrote outlives it, but a crash of the machine leaves
-/// anything: for images that nobody needs after one.
+/// A device whose flushes do nothing, except the last one. Writes outlive the process, but a crash of the machine may leave
+/// any state: for images that are not needed after a crash.
 #[derive(Debug)]
 pub struct WithoutBarriers(pub Arc<dyn WriteDevice>);
 
@@ -141,7 +141,7 @@ impl WriteDevice for WithoutBarriers {
 
 impl Drop for WithoutBarriers {
     fn drop(&mut self) {
-        // Nobody is there any more to be told.
+        // No caller is left to take the error.
         let _ = self.0.flush();
     }
 }

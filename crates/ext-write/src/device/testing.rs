@@ -1,5 +1,5 @@
-//! Devices for tests: one that records its writes, so that a crash at any moment can be looked at, and one that fails by
-//! plan.
+//! Devices for tests: one records its writes, so that a test can build the state after a crash at any moment; one fails as
+//! planned.
 //!
 //! # Why
 //! A medium may bring writes that were not flushed in any order, in part, or never. Writes and flushes take time, and threads

@@ -1,12 +1,12 @@
 //! Blocks of metadata in memory: one buffer for each block, found by its number.
 //!
 //! # Boundary
-//! Holds bytes; which of them are where on the device is [`super::Store`]'s.
+//! Holds bytes; [`super::Store`] decides where they are on the device.
 //!
 //! # Concurrency
-//! A shard's lock covers finding and evicting, a buffer's its contents, also while they are read: of several threads that
-//! want a block one reads it. A buffer is evicted only while nobody else has a reference; a transaction has one to
-//! each of its buffers until they are where a later reader finds them.
+//! A shard's lock covers finding and evicting, a buffer's lock its contents, also while they are read: of several threads
+//! that want a block one reads it. A buffer is evicted only if no thread has a reference to it. A transaction has a
+//! reference to each of its buffers until a later reader finds their contents elsewhere.
 
 use crate::hashing::Seeded;
 use crate::lock_order::{EXT_BUFFER, EXT_BUFFERS};
@@ -31,7 +31,7 @@ pub(super) struct Contents {
     pub(super) bytes: Option<Arc<[u8]>>,
     /// The transaction that has it in its list, while that is the running one.
     pub(super) transaction: Option<u32>,
-    /// Somebody found them in order since they were read, and they were only changed in good order since.
+    /// The contents were checked since they were read, and all changes since then kept them valid.
     pub(super) checked: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Keeps about `buffers` that nobody uses.
+    /// Keeps about `buffers` unused ones.
     pub(super) fn new(buffers: usize) -> Self {
         let shard = || Mutex::new(&EXT_BUFFERS, Shard::default());
         Self {
@@ -76,7 +76,7 @@ impl Buffers {
         buffer
     }
 
-    /// Drops at most `most` of a shard that nobody uses; gives how many those were.
+    /// Drops at most `most` unused buffers of a shard; returns their number.
     fn evict(&self, shard: &mut Shard, most: usize) -> usize {
         let mut spare = most;
         shard.retain(|_, buffer| {

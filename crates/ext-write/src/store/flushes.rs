@@ -1,7 +1,7 @@
 //! Flushes of the device: numbered, one at a time, and ended for good by the first failure.
 //!
 //! # Boundary
-//! Decides which flush a caller waits for. What was written before, and what follows from a failure, is [`super::Store`]'s.
+//! Decides which flush a caller waits for. [`super::Store`] writes before it, and handles failures.
 //!
 //! # Concurrency
 //! ```text
@@ -96,7 +96,7 @@ impl Flushes {
         self.numbers.lock().ticket()
     }
 
-    /// One flush; why it failed, if it did. What was flushed to a file that nobody can find is not stable.
+    /// One flush; returns the cause of its failure. Data flushed to a file that was removed is not stable.
     fn flush(&self) -> std::result::Result<(), Arc<str>> {
         self.device
             .flush()

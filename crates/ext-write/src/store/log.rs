@@ -1,7 +1,7 @@
 //! The log: a ring of blocks of the journal's file, written from where the last transaction ended.
 //!
 //! # Boundary
-//! Where blocks of the log lie and in which order they are written. What they hold is `uvfs_ext::encode::journal`'s.
+//! Places blocks of the log and orders their writes. `uvfs_ext::encode::journal` encodes them.
 
 use super::write_runs;
 use crate::device::WriteDevice;

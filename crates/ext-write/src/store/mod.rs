@@ -1,36 +1,25 @@
 //! The blocks of an image that is written: changed by handles, committed together, brought to their places later.
 //!
 //! # Boundary
-//! Blocks and transactions. What a block means, and which ones an operation changes, is the operations'; where the log lies
-//! and what it holds is `log`.
+//! Blocks and transactions. The operations interpret blocks and choose those to change; `log` lays out the log.
 //!
 //! # Concurrency
 //! ```text
 //!  begin ─▶ handle ─▶ modify, forget, … ─▶ drop           running transaction, any number of handles
-//!                                  │ commit: no new handles, wait for those there are, freeze
-//!                                  ▼
+//!                                  ▼ commit: no new handles, wait for the open ones, freeze
 //!                          frozen blocks ─▶ log, flush, commit record, flush     committing, at most one
 //!                                  ▼
 //!                          `newer`: committed, not in place ─▶ checkpoint ─▶ in place
 //! ```
-//! S1. A handle belongs to the running transaction, and no commit freezes while one is open: a transaction has whole
-//!     operations, and all of each.
-//! S2. What is frozen does not change: it is a reference to bytes that whoever changes the block copies first.
+//! S1. A handle belongs to the running transaction. No commit freezes while one is open, so a transaction has whole operations.
+//! S2. Frozen bytes do not change: they are shared by reference, and a thread that changes the block copies them first.
 //! S3. Only frozen contents are written to the device, to their place only after their commit record is stable.
 //! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
 //!     A buffer is referenced by its transaction until its contents are in `newer`.
 //! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too.
 //! S6. After a failed write of a commit or checkpoint, and after any failed flush (`flushes`, F3), nothing is written any
-//!     more ([`Error::Ended`]): it is not known what is stable. The blocks of a failed commit go back to the running list,
-//!     which therefore has every block that no commit brought ([`Store::uncommitted`]), and keeps it in memory for readers.
-//!
-//! A thread has at most one handle, takes its inodes' locks before it, and groups' and buffers' under it. One thread commits at
-//! a time; others that want the same transaction stable wait for it, and one commit serves all.
-//!
-//! # Why
-//! Freezing by reference (decision 0023). Without a journal (ext2) a commit writes in place what it froze, in an order that
-//! e2fsck can repair: what inodes say, then names. With few buffers a transaction is short, and a commit brings `newer` to its
-//! places before the log is full: both are memory. Weakness: all handles go through one lock for some instructions.
+//!     more ([`Error::Ended`]), because the stable state is not known. The blocks of a failed commit return to the running
+//!     list. So it has every block that no commit brought ([`Store::uncommitted`]), and keeps it in memory for readers.
 
 mod buffers;
 mod counted;
@@ -70,7 +59,7 @@ pub enum Role {
     Superblock,
 }
 
-/// Whoever has more to say when a transaction ends.
+/// The user of a store, which adds its last changes when a transaction ends.
 pub trait Owner: Sync {
     /// No other handle is open: brings totals up to date.
     ///
@@ -183,6 +172,14 @@ struct Frozen {
 }
 
 /// The blocks of an image that is written.
+///
+/// A thread has at most one handle. It takes its inodes' locks before the handle, and locks of groups and buffers under it. One
+/// thread commits at a time; other threads that want the same transaction stable wait for it, and one commit serves all.
+///
+/// # Why
+/// Freezing is by reference (decision 0023). Without a journal (ext2) a commit writes the frozen blocks in place, in an order that
+/// e2fsck can repair: inodes, then names. With few buffers a transaction is short, and a commit brings `newer` to its places
+/// before the log is full, because both take memory. Weakness: all handles take one lock for some instructions.
 #[derive(Debug)]
 pub struct Store {
     device: Arc<dyn WriteDevice>,
@@ -313,7 +310,7 @@ impl Store {
         blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
     }
 
-    /// Drops about so many bytes of buffers that nobody uses.
+    /// Drops about so many bytes of unused buffers.
     pub fn shrink(&self, bytes: u64) {
         self.buffers.shrink(bytes.div_ceil(self.block_size as u64));
     }
@@ -696,7 +693,7 @@ impl Store {
     }
 }
 
-/// Writes blocks in the order that they come in, neighbours together.
+/// Writes blocks in the given order, neighbours together.
 fn write_runs<'b>(
     device: &dyn WriteDevice,
     block_size: usize,
@@ -730,7 +727,7 @@ impl Frozen {
     }
 }
 
-/// The newest contents, for whoever reads the format.
+/// The newest contents, for the readers of the format.
 #[derive(Debug)]
 pub struct Newest(pub Arc<Store>);
 

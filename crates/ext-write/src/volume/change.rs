@@ -1,9 +1,9 @@
 //! Attributes and extended attributes, changed together in one step.
 //!
 //! # Why
-//! A mode and a list of access say one thing in two places: a crash or another thread between the two would see a file open to
-//! whom neither meant. So whoever changes attributes looks at what there is under the inode's lock, and says all that
-//! becomes of it.
+//! A mode and an access control list hold one right in two places. Between changes of the two, a crash or another thread would
+//! see a file with rights that neither grants. So a caller reads the present attributes under the inode's lock, and sets all of
+//! them in one step.
 
 use super::flags::{may_change, may_grow};
 use super::operations::SetAttributes;
@@ -17,7 +17,7 @@ use uvfs_ext::{Inode, Kind};
 /// What a set of privileges is kept in (capabilities(7)).
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// An inode as it is, while nobody else changes it.
+/// An inode as it is, while no other thread changes it.
 #[derive(Debug)]
 pub struct Look<'v> {
     volume: &'v Volume,
@@ -46,12 +46,12 @@ pub struct Change {
     pub is_touch: bool,
 }
 
-/// What a change of a file's contents does to the rights that it gives to those who run it.
+/// The effect of a change of a file's contents on its set-ID bits and capabilities.
 #[derive(Clone, Copy)]
 pub enum Privileges<'a> {
     /// Nothing.
     Stay,
-    /// Its permission bits become these, and its capabilities go.
+    /// Its permission bits become these, and its capabilities are removed.
     Become(&'a dyn Fn(&Inode) -> u16),
 }
 
@@ -130,7 +130,7 @@ impl Volume {
         Ok(Places { own, block })
     }
 
-    /// What `look` says of an inode, which nobody changes meanwhile; it may call no operation.
+    /// Calls `look` with an inode, which no other thread changes meanwhile. `look` must call no operation.
     ///
     /// # Errors
     /// [`Error::NotFound`]; those of `look`.

@@ -1,10 +1,10 @@
 //! Contents of files: written, made longer and shorter, preallocated, punched.
 //!
 //! # Why
-//! Data goes to its place within the handle that makes it reachable (V4), a run of blocks at a time: an operation that a crash
-//! cuts leaves a file that is shorter than asked for, never one with what others left in its blocks. What lies behind the
-//! end of a file in its last block is zeroed when the file becomes shorter, and again when it grows: an image may come from
-//! a writer that left something there. Weakness: the handle is held while the device writes.
+//! Data is written to its place within the handle that makes it reachable (V4), a run of blocks at a time. An operation that a
+//! crash interrupts leaves a file that is too short, never one with old data of other files in its blocks. The rest of a file's
+//! last block is zeroed when the file becomes shorter, and again when it grows: another writer may have left data there.
+//! Weakness: the handle is held while the device writes.
 
 use super::change::Privileges;
 use super::flags::{may_change, may_grow};

@@ -1,8 +1,8 @@
-//! What the flags of an inode forbid to every caller (chattr(1)).
+//! Operations that the flags of an inode forbid to every caller (chattr(1)).
 //!
 //! # Boundary
 //! The rules are those of Linux (`may_delete`, `may_setattr`, `xattr_permission`, `vfs_fallocate`). Operations call them where
-//! the kernel does: after a missing or an existing name was told, before the kinds of objects are compared.
+//! the kernel does: after errors about a missing or an existing name, before the kinds of objects are compared.
 //!
 //! | | immutable | append-only |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | in a directory: remove or rename a name | refused | refused |
 //!
 //! # Why
-//! Here and not at the opening of a file: the store is not told of opens, because each would cost two requests of the
-//! kernel. Weakness: a file that may not be written can be opened for writing, and its first write fails.
+//! The check is here and not at the opening of a file: the store does not see opens, because each would cost two requests of
+//! the kernel. Weakness: a file that may not be written can be opened for writing, and its first write fails.
 
 use crate::error::{Error, Result};
 use uvfs_ext::Inode;

@@ -67,7 +67,7 @@ struct Waiting {
 /// What there is.
 #[derive(Debug, Default)]
 struct Space {
-    /// Blocks that nobody uses, those that wait included.
+    /// Free blocks, including those that wait for a commit.
     free: u64,
     /// Freed blocks that are not to be used again yet.
     waiting: u64,
@@ -88,9 +88,9 @@ pub(super) struct Groups {
 /// What there is on a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Blocks that nobody uses.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Inodes that nobody uses.
+    /// Free inodes.
     pub free_inodes: u32,
     /// Groups with a damaged bitmap, of those that were used since the volume was opened: they are set aside.
     pub damaged_groups: u32,
@@ -368,7 +368,7 @@ impl Op<'_> {
         if found.is_none() && from > 0 {
             found = free_run(0..bits, want, used);
         }
-        // Whoever changes bytes that others refer to copies them.
+        // The change below would copy the bytes if this reference stayed.
         drop(bitmap);
         let Some(run) = found else { return Ok(None) };
         self.change_bits(number, state, run.clone(), Use::Taken, Waits::Never)?;

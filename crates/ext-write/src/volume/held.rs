@@ -1,12 +1,12 @@
 //! Inodes that users refer to: found by name or by number, listed, given back.
 //!
 //! # Why
-//! Who is told of an inode may ask for it later, when its name is gone. Between the two steps it could be another's; so each
-//! reference is counted under the lock under which the inode was found.
+//! A user that has found an inode may use it later, when its name is removed. Between the two steps the number could be reused;
+//! so each reference is counted under the lock under which the inode was found.
 //!
 //! # Concurrency
-//! H1. What has a name in a directory that is locked is not freed: a name is taken away under that lock, and freed afterwards.
-//! H2. What has no name is freed under its own lock, when nobody holds it.
+//! H1. An inode with a name in a locked directory is not freed: a name is removed under that lock, and the inode freed afterwards.
+//! H2. An inode without a name is freed under its own lock, when it is not held.
 
 use super::Volume;
 use super::groups::corrupt;
@@ -175,7 +175,7 @@ impl Volume {
     /// [`Error::NotFound`] if it is in use no more.
     pub fn hold(&self, number: u32) -> Result<Held> {
         let node = self.node(number);
-        // Whoever frees it has the lock alone.
+        // A thread that frees it has the lock exclusively.
         let _state = node.state.read();
         let inode = self.load(number)?;
         self.change_holds(number, 1);
@@ -193,7 +193,7 @@ impl Volume {
     /// Gives so many holds back.
     ///
     /// # Errors
-    /// Those of freeing what nobody holds any more.
+    /// Those of freeing an inode that is not held any more.
     pub fn forget_all(&self, number: u32, holds: u64) -> Result<()> {
         let holds = i64::try_from(holds).unwrap_or(i64::MAX);
         // Most have names, and others hold them: no lock of theirs is needed to count.
@@ -210,8 +210,8 @@ impl Volume {
     }
 }
 
-/// Where a name stands among the others of its directory: 62 bits, so that whoever keeps listings has positions of its own beside
-/// ours; half are the index's hash without its lowest bit, which is none.
+/// The position of a name in its directory: 62 bits, so that a caller that keeps listings can add positions of its own. Half
+/// of them are the index's hash without its lowest bit, which is no part of the hash.
 fn key_of(hash: u32, name: &[u8]) -> u64 {
     let fold = |mixed: u32, byte: &u8| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     u64::from(hash >> 1) << 31 | u64::from(name.iter().fold(0x811C_9DC5, fold) >> 1)
@@ -221,8 +221,8 @@ fn key_of(hash: u32, name: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Positions had 63 bits. Who kept listings took half of them for its own, and names were missing from directories of
-    /// images that were listed in more than one go.
+    /// Positions had 63 bits. The cache of listings took half of them for its own, and names were missing from directories
+    /// of images that were listed in more than one call.
     #[test]
     fn positions_leave_room_for_those_of_who_keeps_listings() {
         // The index keeps the last hash for itself.

@@ -1,21 +1,21 @@
 //! An image that is written: opening it, its inodes, operations as parts of transactions.
 //!
 //! # Boundary
-//! Operations by inode number and name, each whole after a crash or not there. Who may do what is decided above, and so is what is
-//! cached of names and attributes. [`groups`] allocates, [`tree`] maps files, [`names`] changes directories,
-//! [`data`] files, [`orphans`] brings to an end what a crash can interrupt.
+//! Operations by inode number and name, each whole after a crash or not there. Permissions, and caching of names and attributes,
+//! are the caller's. [`groups`] allocates, [`tree`] maps files, [`names`] changes directories, [`data`] files, [`orphans`]
+//! completes work that a crash has interrupted.
 //!
 //! # Concurrency
 //! V1. An operation locks the inodes that it changes, in the order of their numbers (a rename that changes two directories after
 //!     the lock of all such renames), then begins a handle, then takes groups' locks one at a time.
 //! V2. Of an inode, only the time of deletion is changed without its lock: the list of orphans links through it.
-//! V3. An operation that fails has changed nothing, or has taken it back ([`undo`]): half an operation is never committed. If
-//!     taking back fails, writing ends.
+//! V3. An operation that fails has changed nothing, or has undone its changes ([`undo`]): half an operation is never committed.
+//!     If the undo fails, writing ends.
 //! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is.
 //!
 //! # Why
-//! Inodes are read from their table and written back for each change: what is in the buffer is the only truth. Weakness: each
-//! change verifies and makes a checksum of a few hundred bytes.
+//! Inodes are read from their table and written back for each change, so the buffer has the only copy. Weakness: each change
+//! verifies and makes a checksum of a few hundred bytes.
 
 mod change;
 mod data;
@@ -56,7 +56,7 @@ use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
 
-/// Bytes of metadata that are kept where nobody says how many.
+/// Bytes of metadata to keep, by default.
 const BUFFERS_BYTES: u64 = 32 << 20;
 /// Groups that are kept in memory.
 const GROUPS_MAX: u32 = 1 << 20;
@@ -154,7 +154,7 @@ impl Volume {
         Self::with_buffers(device, BUFFERS_BYTES)
     }
 
-    /// The same, with about so many bytes of metadata in memory that nobody uses.
+    /// The same, with about so many bytes of unused metadata in memory.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -202,8 +202,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Frees what has no names, held or not, commits everything, brings it to its place and says that nothing needs recovery.
-    /// Nothing is changed afterwards: who tries that is told [`Error::Ended`].
+    /// Frees inodes without names, held or not, commits everything, brings it to its place and marks the image as clean.
+    /// Later changes fail with [`Error::Ended`].
     ///
     /// # Errors
     /// [`Error::Ended`]: then the next writer recovers.
@@ -257,7 +257,7 @@ impl Volume {
         self.store.held_bytes() + self.known.load(Relaxed) * KNOWN_BYTES
     }
 
-    /// Gives about so many of them back that nobody uses. Inodes that are held go when they are given back.
+    /// Frees about so many unused bytes. An inode that is held is freed after its last release.
     pub fn shrink(&self, bytes: u64) {
         self.store.shrink(bytes);
     }
@@ -275,7 +275,7 @@ impl Volume {
         self.stabilise(Some(self.store.last_with_changes()))
     }
 
-    /// Commits what was changed, and empties a log that has become long: what somebody does every few seconds.
+    /// Commits the changes, and empties a long log. Call it every few seconds.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -381,7 +381,7 @@ impl Volume {
         node
     }
 
-    /// Drops what nobody uses of a shard, if that is much: a quarter more than is held, so that a look is worth it.
+    /// Drops the unused inodes of a shard, if they are a quarter more than the held ones: then the scan is worth it.
     fn drop_unused(&self, shard: &mut Shard) {
         if shard.known.len() - shard.held < self.shard_max + shard.held / 4 {
             return;
@@ -441,7 +441,7 @@ impl Volume {
         Ok((table + u64::from(at / per_block), start..start + size))
     }
 
-    /// An inode in use, by whoever has it locked.
+    /// Loads an inode in use. The caller has its lock.
     fn load(&self, number: u32) -> Result<Inode> {
         let (block, bytes) = self.place_of(number)?;
         let inode =
@@ -490,7 +490,7 @@ impl Volume {
         })
     }
 
-    /// What became of `work`, and whether it failed for want of a block.
+    /// The result of `work`, and whether it failed because a block was not available.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -554,7 +554,7 @@ pub fn writable(superblock: &Superblock) -> Result<()> {
 
 impl Owner for Volume {
     fn closing(&self, handle: &mut Handle<'_>) -> Result<()> {
-        // A superblock that is torn between its sectors is read by nobody: it is changed where it must be. Its totals are
+        // A superblock that is torn between its sectors cannot be read, so it is changed only when it must be. Its totals are
         // those of the groups, which every writer counts.
         let Some(mut superblock) = self.orphans.take_changed() else { return Ok(()) };
         let room = self.groups.room();

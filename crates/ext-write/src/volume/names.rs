@@ -1,9 +1,9 @@
 //! Names in directories: found, added, removed; blocks and their index.
 //!
 //! # Why
-//! A directory of one block is searched; when it grows it gets an index, where the volume has those, and from then on a name costs as
-//! many blocks as the index has levels, whatever its size. A full leaf is split in half by hash, a full node too, and a full
-//! root puts a level below itself. Names that have one hash may run on into the next leaf, which the lowest bit of its key tells.
+//! A directory of one block is searched. When it grows it gets an index, if the volume has the feature; a name then costs as many
+//! blocks as the index has levels. A full leaf is split in half by hash, a full node too, and a full root puts a level below
+//! itself. Names of one hash may continue in the next leaf; the lowest bit of its key says so.
 
 use super::Volume;
 use super::groups::{From, corrupt};
@@ -254,7 +254,7 @@ impl Op<'_> {
             let bytes = self.volume.directory_bytes(directory, logical)?;
             let end = self.volume.image.superblock().entries_end();
             if has_room(&bytes, end, name.len())? {
-                // Whoever changes bytes that others refer to copies them.
+                // The change below would copy the bytes if this reference stayed.
                 drop(bytes);
                 self.change_entries(directory, logical, |all| all.insert(name, inode, kind))??;
                 return Ok(());

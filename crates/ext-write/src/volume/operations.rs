@@ -1,7 +1,7 @@
 //! Operations on names and attributes.
 //!
 //! # Why
-//! What can be refused early is refused before a handle begins; what fails later is taken back: see V3.
+//! Refusals that need no handle come before one begins. An operation that fails later is undone (V3).
 
 use super::change::Places;
 use super::flags::{may_change, may_grow};
@@ -180,7 +180,7 @@ impl Volume {
                     op.make_directory(&mut inode, parent)?;
                 }
                 op.put_places(&mut inode, &Places::default(), &places)?;
-                // Held before anybody else can find it.
+                // Held before another thread can find it.
                 let node = self.node(number);
                 self.change_holds(number, holds);
                 self.unnamed(number, Some(name.is_none()));
@@ -330,8 +330,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees what lost its last name, unless somebody holds it. The name is gone, whatever becomes of this: an inode that cannot
-    /// be freed now stays in the list of orphans, for [`Volume::close`] and for the next writer.
+    /// Frees an inode that has lost its last name, unless it is held. The name is removed in any case: an inode that cannot be
+    /// freed now stays in the list of orphans, for [`Volume::close`] and for the next writer.
     fn delete_unheld(&self, inode: Inode, state: &mut State) {
         if inode.links() == 0 && self.holds(inode.number) == 0 {
             let _ = self.delete(inode, state);
@@ -381,7 +381,7 @@ impl Volume {
         loop {
             let moved = self.lookup(from, name)?;
             let victim = self.lookup(to, new_name)?;
-            // Neither may come below itself, and nobody's lock is taken whose children are locked already.
+            // Neither may move below itself, and no inode is locked after one of its children.
             if let Some(moved) = moved
                 && self.is_directory(moved)?
                 && self.is_above(moved, to)?
@@ -422,7 +422,7 @@ impl Volume {
         Ok(self.inode(number)?.kind() == Some(Kind::Directory))
     }
 
-    /// Whether directory `one` is `other` or above it, while nobody moves any.
+    /// Whether directory `one` is `other` or above it. The caller excludes moves of directories.
     fn is_above(&self, one: u32, other: u32) -> Result<bool> {
         // Directories that are above each other would be walked for ever: each walk that is twice as long as the one before
         // looks for the directory at which it began (Brent).

@@ -1,10 +1,10 @@
-//! Inodes without names that are still there: open ones, and those whose blocks are being freed.
+//! Inodes without names that still exist: open ones, and those whose blocks are being freed.
 //!
 //! # Why
-//! Freeing a large file takes many transactions. The list of orphans, through the superblock and the inodes' times of deletion,
-//! says to whoever opens the image after a crash what was not finished. A file that is cut is in it too, with names: then its
-//! end is freed again. The superblock gets the first inode of the list when a transaction is closed, and only if it is another one
-//! than before: nothing reads it earlier, and a superblock that a crash tears between its two sectors cannot be read.
+//! Freeing a large file takes many transactions. After a crash the list of orphans, through the superblock and the inodes' times
+//! of deletion, names the unfinished ones. A file that is being truncated is in it, too, with names: the next writer frees its end
+//! again. The superblock gets the first inode of the list when a transaction is closed, and only if it differs from the one
+//! before: nothing reads it earlier, and a superblock that a crash tears between its two sectors cannot be read.
 
 use super::operations::is_by_tables;
 use super::undo::{Op, Step};

@@ -1,9 +1,8 @@
 //! Trees of extents, changed at any depth.
 //!
 //! # Why
-//! One way down for every change: a leaf's extents are changed as a list, and what the list became, nothing, one node or more,
-//! takes its place in the parent, and so on up to the root. Keys are those of the first entry below, which e2fsck
-//! wants to the letter.
+//! Every change uses one method: a leaf's extents are changed as a list, and the resulting nodes, none, one or more, replace the
+//! leaf in its parent, and so on up to the root. A key equals the key of the first entry below it; e2fsck requires that.
 
 use super::groups::From;
 use super::undo::Op;

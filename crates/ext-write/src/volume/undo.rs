@@ -1,4 +1,4 @@
-//! What an operation did so far, and how it is taken back.
+//! The steps of an operation, and how they are undone.
 //!
 //! # Boundary
 //! [`Op`] is the part that an operation has in a transaction. Every change of a block goes through a method of `Op` that
@@ -14,9 +14,9 @@
 //! U4. The transaction gets to know of freed blocks only when the operation has succeeded. Until then their contents stay.
 //!
 //! # Why
-//! A transaction cannot commit half an operation. Before this file existed, an operation had blocks promised that it might need,
-//! and any other failure halfway ended writing for all users: a full index of one directory was enough. Weakness: each
-//! changed block of names and trees is copied once for each change.
+//! A transaction cannot commit half an operation. Without an undo, an operation had to reserve all blocks that it might need, and
+//! any other failure halfway ended writing for all users: a full index of one directory was enough. Weakness: each changed block
+//! of names and trees is copied once for each change.
 
 use super::Volume;
 use super::groups::{Use, Waits};

@@ -1,8 +1,8 @@
-//! Operations that fail at each of their steps: the step's operation is told, nothing of it stays, and the volume goes on.
+//! Operations that fail at each of their steps: the operation returns the error, no change of it stays, and the volume continues.
 //!
 //! A failure halfway through an operation ended writing for all users of a mount: a full index of one directory was enough, and
-//! a block that could not be read. So that it could not happen for want of blocks, each operation had as many promised as it
-//! might ever need, and on a nearly full volume overwrites and renames were refused that needed none.
+//! a block that could not be read. To exclude a lack of blocks, each operation reserved as many as it might ever need. So on a
+//! nearly full volume, overwrites and renames that needed none were refused.
 
 use super::undo::failing;
 use super::{Change, Grow, New, Privileges, Rename, Room, Volume, WriteAt};

@@ -438,7 +438,7 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
         let torn_too = sectors.torn(moment, seed, Flushes::Kept);
         match wrong(torn_too, moment, &facts) {
             Ok(_) => {}
-            // Nobody can read it: the kernel's has the same checksum in its second sector.
+            // No reader can use it. The kernel's superblock has the same checksum in its second sector.
             Err(what) if what.contains(TORN_SUPERBLOCK) => refused += 1,
             Err(what) => panic!("{about}, with the superblock torn: {what}"),
         }

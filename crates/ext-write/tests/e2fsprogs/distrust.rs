@@ -37,8 +37,8 @@ fn first_block(image: &Image, inode: &Inode) -> u64 {
     }
 }
 
-/// Bits of a bitmap were lost. Its checksum told so, but nobody compared it: what was written next went over a file, and the
-/// damaged bitmap got a new checksum. The same without checksums, by the number of free blocks.
+/// Bits of a bitmap were lost. Its checksum showed that, but was not compared: the next write overwrote a file, and the damaged
+/// bitmap got a new checksum. The same without checksums, by the number of free blocks.
 #[test]
 fn a_group_with_a_damaged_bitmap_is_set_aside() {
     if !tools() {

@@ -1,4 +1,4 @@
-//! Devices that fail: an error for whoever asked, reading goes on, and the image is one that the next writer recovers.
+//! Devices that fail: the caller gets an error, reading continues, and the next writer can recover the image.
 
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::new;

@@ -222,8 +222,8 @@ fn judge_replayed(workshop: &Workshop, bytes: &[u8]) {
     judge(workshop, &replayed, &"replayed");
 }
 
-/// A file without names that was cut while it was held left the list of orphans: it was gone for who had it open, and after a
-/// crash nobody would have freed it.
+/// A file without names that was truncated while it was held left the list of orphans. Its open descriptors lost it, and after
+/// a crash it would never have been freed.
 /// A hole that was made behind the end of a file left its times as they were; the kernel's ext4 says that it was changed.
 /// A file that was made shorter kept its old bytes behind the end of its last block. Older kernels rely on zeros there when
 /// they make the file longer, and show them in a map of the file.
@@ -290,8 +290,8 @@ fn a_file_without_names_is_cut_and_stays() {
     judge(&workshop, &device.bytes(), &"cut");
 }
 
-/// Names told twice, or never, by who listed a directory while others were added: positions were places, and names move when
-/// leaves are split.
+/// A listing returned names twice, or never, while other threads added names: positions were places, and names move when leaves
+/// are split.
 #[test]
 fn a_listing_tells_each_name_once_while_others_come_and_go() {
     if !tools() {

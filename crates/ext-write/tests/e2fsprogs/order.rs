@@ -87,7 +87,7 @@ impl WriteDevice for Watched {
         };
         let mut seen = self.seen.lock();
         let not_behind: &[Wrote] = match what {
-            // The log's room is somebody else's until its new beginning is stable.
+            // The log's room is in use until the log's new beginning is stable.
             Wrote::Log => &[Wrote::Head, Wrote::Record],
             // What it makes whole is there before it.
             Wrote::Record => &[Wrote::Log, Wrote::Place, Wrote::Head],

@@ -253,7 +253,7 @@ fn freed_metadata_does_not_come_back_over_data() {
     let freed: Vec<_> = std::mem::take(&mut *nobody.0.lock());
     assert_eq!(freed, [Range { start: places[0], end: places[0] + 1 }]);
     let first = |image: &Image| whole(image, &at(image, "file"))[0];
-    // Data of somebody else, which goes past the journal.
+    // Data of another file, which is written past the journal.
     device.write_at(places[0] * 1024, &[IoSlice::new(&[77; 1024])]).unwrap();
     device.flush().unwrap();
     assert_eq!(first(&open(device.record().cut(device.moment()))), 77);
@@ -331,8 +331,8 @@ impl WriteDevice for Gate {
     }
 }
 
-/// While a transaction is written, operations change the blocks that it froze, and readers see them; what is written is as
-/// it was. All who want the next transaction stable are served by one commit.
+/// While a transaction is written, operations change the blocks that it froze, and readers see the changes; the frozen contents
+/// are written. One commit serves all threads that want the next transaction stable.
 #[test]
 fn operations_go_on_during_a_commit_and_one_commit_serves_all_who_wait() {
     if !tools() {
@@ -380,7 +380,7 @@ fn operations_go_on_during_a_commit_and_one_commit_serves_all_who_wait() {
     assert_eq!(steps, [0, 1, 4], "{seen:?}: 2 and 3 were never stable alone");
 }
 
-/// A commit takes whole operations: it waits for the handle that is open, and who begins meanwhile is in the next one.
+/// A commit takes whole operations: it waits for the open handle, and a handle that begins meanwhile is in the next one.
 #[test]
 fn a_commit_waits_for_open_handles_and_new_ones_wait_for_it() {
     if !tools() {
@@ -509,7 +509,7 @@ fn a_block_is_judged_once_while_it_stays_in_memory() {
     };
     assert!(read().is_ok() && read().is_ok());
     assert_eq!(*asked.lock(), 1);
-    // What was forgotten is anybody's, and is read and judged anew.
+    // A forgotten block may be reused, so it is read and checked again.
     let mut handle = store.begin(4).unwrap().unwrap();
     handle.replace(places[0], Role::Inodes, vec![1; 1024]);
     assert!(read().is_ok(), "what is written is in order by itself");

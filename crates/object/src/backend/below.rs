@@ -1,18 +1,18 @@
-//! Many directories by one listing: keys that are not cut at `/` are a walk that goes down first.
+//! Many directories by one listing: keys that are not cut at `/` are a depth-first walk.
 //!
 //! # Boundary
-//! One page of keys from a directory on, told as directories and entries. When that is worth it the core decides.
+//! Turns one page of keys from a directory on into directories and entries. The core decides when to use it.
 //!
 //! # Rules
-//! B1. Directories and names are those that each directory alone would be listed with: R1 of [`super::names`], hidden keys, files in
-//! work. A directory with a file in work is told as one that is not whole.
-//! B2. Where the page ends before the listing does, the directories that are open then are not whole.
-//! B3. The listing begins behind the directory's own marker, so whether it has one is not learned.
+//! B1. Directories and names are the same as in a listing of each directory: R1 of [`super::names`], hidden keys, files in
+//! work. A directory with a file in work is reported as incomplete.
+//! B2. If the page ends before the listing does, the directories that are open then are incomplete.
+//! B3. The listing begins behind the directory's own marker, so it does not show whether there is one.
 //!
 //! # Why
-//! A thousand keys come in one page, whatever lies between them: a tree of many small directories costs a request for each thousand
-//! objects and not one for each directory. Weakness: of a directory with a large tree below, the page brings that tree, which
-//! a program that does not go down has no use for.
+//! A page has a thousand keys, of any number of directories: a tree of many small directories costs a request for each
+//! thousand objects and not one for each directory. Weakness: for a directory with a large tree below, the page holds that
+//! tree, which a program that does not descend has no use for.
 
 use super::Shared;
 use super::here::Question;
@@ -22,7 +22,7 @@ use crate::store::{Delimiter, Kind, ListRequest, Listed, Store};
 use std::sync::Arc;
 use uvfs_vfs::{Below, InodeId, Name, Result};
 
-/// A directory that is being told of.
+/// A directory that is being reported.
 struct Open {
     node: Arc<Node>,
     prefix: String,
@@ -46,7 +46,7 @@ struct Way<'a> {
 }
 
 impl Shared {
-    /// Tells of the directory `id` and of what comes behind it in its parent, as far as a page goes.
+    /// Reports the directory `id` and the entries behind it in its parent, as far as a page reaches.
     pub(super) fn list_siblings(&self, id: InodeId, below: &mut dyn Below) -> Result<()> {
         let node = self.node_of_directory(id)?;
         let Some(parent) = node.parent() else { return Ok(()) };
@@ -92,7 +92,7 @@ impl Way<'_> {
 
     fn meet(&mut self, listed: Listed) -> Result<()> {
         let Listed { key, kind } = listed;
-        // Keys of one directory follow each other: what this one is not in has ended.
+        // Keys of one directory are adjacent: a directory without this key has ended.
         while self.open.len() > 1
             && self.open.last().is_some_and(|top| !key.starts_with(&*top.prefix))
         {
@@ -122,7 +122,7 @@ impl Way<'_> {
                 continue;
             }
             top.objects.push(name.into());
-            // Of the parent only some entries are met: it is not told of.
+            // The page has only some entries of the parent, so the parent is not reported.
             if let (Kind::Object { tag, size, modified }, false) = (kind, is_first) {
                 let what = What::Object { tag, size, modified };
                 let (table, here) = (&self.shared.table, &self.shared.uploads.here);

@@ -1,20 +1,21 @@
-//! What was written here and the store refuses for good, since others have replaced or removed the object.
+//! Contents that the store refuses for good, because others have replaced or removed the object.
 //!
 //! # Boundary
-//! Keeps the content under a name beside the file, or gives it up. [`super::writing`] finds the conflict.
+//! Keeps the content under a name beside the file, or drops it. [`super::writing`] finds the conflict.
 //!
 //! # Rules
 //! K1. A refused content is never put under the file's own key again, also not when others remove their object later.
-//! K2. It is put as a new object, `NAME.uvfs-conflict-TIME-HOST`. The file here has that name from then on: open descriptors go on
-//!     with it, and the old name leads to what others put.
+//! K2. It is put as a new object, `NAME.uvfs-conflict-TIME-HOST`. The file here has that name from then on: open descriptors
+//!     continue with it, and the old name leads to the object of the others.
 //! K3. If the store cannot take that object now, the file stays refused, and each later try is for the name beside it (K1).
-//! K4. Where a part of the content lies only in the version that is gone, there is nothing whole to keep. The file loses its name, and
-//!     the log says so.
-//! K5. In each case but K3 the writer is told EBUSY once, and the core holds nothing back any more.
+//! K4. If a part of the content lies only in the version that is gone, no whole content can be kept. The file loses its name,
+//!     and the log says so.
+//! K5. In each case but K3 the writer gets EBUSY once, and the core has no dirty pages of it any more.
 //!
 //! # Why
-//! The content was tried again every few seconds for ever, kept its memory, and appeared under the name as soon as the others removed their
-//! object. A name beside the file is what a user of other synchronised folders knows. Weakness: nothing removes these objects but users.
+//! The content was tried again every few seconds for ever, kept its memory, and appeared under the name as soon as the others
+//! removed their object. Users of other synchronised folders know names beside the file. Weakness: only users remove these
+//! objects.
 
 use super::Shared;
 use super::names::node_name;
@@ -32,8 +33,8 @@ const NAME_BYTES_MAX: usize = 255;
 const KEY_BYTES_MAX: usize = 1024;
 
 impl Shared {
-    /// Others have replaced or removed the object of `node`, whose `content` was to be put: keeps that beside it (K2). What the
-    /// writer is told. The caller is inside the gate of the file, which is in work.
+    /// Others have replaced or removed the object of `node`: keeps `content` beside it (K2). Returns the writer's error. The
+    /// caller is inside the gate of the file, which is in work.
     pub(super) fn keep_beside(&self, node: &Arc<Node>, content: &dyn WholeContent) -> Error {
         let (id, key) = (node.id, node.key());
         let Some(directory) = node.parent() else { return Error::Busy };
@@ -92,7 +93,7 @@ impl Shared {
         );
     }
 
-    /// The core has dropped what was written to `file`: the name leads to what the store has.
+    /// The core has dropped the content written to `file`: the name leads to the store's object.
     pub(super) fn give_up(&self, file: FileRef) {
         let Ok((_inside, node)) = self.enter(file.inode) else { return };
         self.table.forget_time(node.id);

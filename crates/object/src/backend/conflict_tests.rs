@@ -1,4 +1,4 @@
-//! What is refused for good, and what does not fit: nothing of it appears later, and the name can be used again.
+//! Contents that are refused for good, or do not fit: no part of them appears later, and the name can be used again.
 
 use super::tests::{LONG, config, counter, mount};
 use super::{ObjectBackend, ObjectConfig};
@@ -55,7 +55,7 @@ fn a_refused_file_is_kept_beside_and_its_name_can_be_used_again() {
     }
 }
 
-/// What was not written of a file was in a version that is gone: there is nothing whole to keep. It was tried for ever.
+/// The unwritten part of a file was in a version that is gone, so no whole content can be kept. The put was tried for ever.
 #[test]
 fn a_part_of_a_version_that_is_gone_is_given_up() {
     for removed in [false, true] {

@@ -1,24 +1,23 @@
-//! New files and directories, and names that go or move.
+//! New files and directories, and removals and moves of names.
 //!
 //! # Boundary
-//! What each change of names is in requests. A file that is made is here alone until it is closed ([`super::writing`]); a
+//! Turns each change of names into requests. A new file exists only here until it is closed ([`super::writing`]); a
 //! directory is an object whose key ends with `/`.
 //!
 //! # Rules
-//! C1. A directory that had a name keeps it when its last entry goes: an object is made that says so, unless one is known to be
-//! there.
-//! C2. A file is renamed by copying within the store and then removing: whoever looks meanwhile sees both, and whatever dies
-//! meanwhile, one is left.
-//! C3. Directories are not renamed (EXDEV): that would be two requests for each object below, and half of it done where one
-//! fails. `mv` copies then, and says how far it has come.
+//! C1. A directory keeps its name when its last entry is removed: its marker object is made, unless one is known to exist.
+//! C2. A file is renamed by copying within the store and then removing. Another reader may see both names meanwhile, and one
+//! of them survives any crash.
+//! C3. Directories are not renamed (EXDEV): that would be two requests for each object below, and a failure would leave half
+//! of it done. `mv` then copies, and reports its failures.
 //! C4. A rename replaces the version that this mount has shown under the new name, or nothing where it has shown none. Any other version
 //! that the store has there was put by others: the rename is refused (EBUSY), and the name leads to theirs from the next lookup on.
 //!
 //! # Why
-//! Links, modes and owners have no place in a listing, so they cannot be shown without one request more for each file. Links are
-//! refused. Modes and owners are accepted and forgotten: programs that copy set them on each file, and gave each file up where
-//! that was refused. A time is kept with the object, since other clients show it, and is seen here as long as the object is
-//! cached, also under another name. Weakness: a removal costs a listing, where it is not known that the directory stays.
+//! Links, modes and owners have no place in a listing, so each file would need one more request to show them. Links are
+//! refused. Modes and owners are accepted and forgotten: programs that copy set them on each file, and a refusal made them
+//! fail for each file. A time is kept with the object, because other clients show it. It is visible here while the object
+//! is cached, also under another name. Weakness: a removal costs a listing, unless the directory is known to stay.
 
 use super::Shared;
 use super::names::node_name;
@@ -57,7 +56,7 @@ impl Shared {
         match new.kind {
             NewKind::Regular => {
                 let node = self.make(&directory, name)?;
-                // Nobody will close it.
+                // No close will upload it.
                 let (_inside, made) = self.enter(node.id)?;
                 let put = self.upload_local_inside(&made, AtConflict::Fail);
                 put.inspect_err(|_| self.unmake(&node))?;
@@ -98,7 +97,7 @@ impl Shared {
         Ok((self.entry(&node)?, file))
     }
 
-    /// A file that is here alone.
+    /// Makes a file that exists only here.
     fn make(&self, directory: &Arc<Node>, name: Name<'_>) -> Result<Arc<Node>> {
         let key = self.key_in(directory, name)?;
         let node = self.table.make(directory, node_name(&key), Timestamp::now());
@@ -114,7 +113,7 @@ impl Shared {
         self.table.forget(node.id, 1);
     }
 
-    /// Says that the directory of this key exists.
+    /// Puts the marker object of the directory of this key.
     fn put_marker(&self, key: &str) -> Result<()> {
         let refused = |error| self.refused("making", key, error);
         let condition = self.checked(key, Condition::Absent).map_err(refused)?;
@@ -145,7 +144,7 @@ impl Shared {
         let wrote = file.file.0 & WRITES != 0;
         let Some(opens) = self.table.closed(file.inode, wrote) else { return };
         if wrote && opens.writers == 0 {
-            // Told in the log; it stays in work, and is tried again at the end.
+            // A failure is logged; the file stays in work, and is tried again at the end.
             let _ = self.upload_local(file.inode);
             self.leave_work(file.inode);
         }
@@ -183,14 +182,14 @@ impl Shared {
         if self.table.opens(id).writers > 0 {
             return Ok(());
         }
-        // Nobody will close it.
+        // No close will upload it.
         self.upload_local_inside(&node, AtConflict::Fail).inspect_err(|_| {
             self.table.change(id, |now| Some(now.become_what(before.what.clone())));
             self.leave_work(id);
         })
     }
 
-    /// A time that is said while a file is written goes to the store with its content, and otherwise at once.
+    /// Sets a time. If the file is being written, the store gets it with the content, otherwise at once.
     fn set_time(&self, id: InodeId, modified: Timestamp, now: &Attributes) -> Result<()> {
         let (_inside, node) = self.enter(id)?;
         match node.what {
@@ -214,8 +213,8 @@ impl Shared {
             if let Some(tag) = node.what.tag() {
                 match self.remove(&key, Some(tag)) {
                     Ok(()) => self.changed(&key, None),
-                    // What was written here goes with its name. What others have put is not what was to be removed: the next
-                    // look shows it, and then it can be.
+                    // The content written here is dropped with its name. An object that others have put is not removed: the
+                    // next lookup shows it, and then it can be removed.
                     Err(StoreError::Changed) => {
                         self.orphan(&node, &key)?;
                         self.went_elsewhere(&directory, node_name(&key));
@@ -237,7 +236,7 @@ impl Shared {
         self.keep_directory(&directory)
     }
 
-    /// The file in work that is found under `key`, and comes from what the store has of it (U5).
+    /// The file in work that is found under `key`, based on the store's present version of it (U5).
     fn in_work(&self, key: &str) -> Result<Option<Arc<Node>>> {
         let find = || self.uploads.here.find(key, |id| self.table.get(id));
         let Some(node) = find() else { return Ok(None) };
@@ -248,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// A file in work has lost its name `key`: whoever has it open goes on with it.
+    /// A file in work has lost its name `key`: its open descriptors continue to work.
     fn orphan(&self, node: &Node, key: &str) -> Result<()> {
         let size = self.attributes_of(node.id)?.size;
         let what = What::Orphan { content: None, size };
@@ -257,7 +256,7 @@ impl Shared {
         Ok(())
     }
 
-    /// After a name has gone from it (C1). What goes wrong is told in the log: the name is gone.
+    /// Keeps the directory after a name was removed from it (C1). Failures are only logged: the name is removed.
     fn keep_directory(&self, directory: &Node) -> Result<()> {
         if self.table.is_marked(directory.id) {
             return Ok(());
@@ -366,11 +365,11 @@ impl Shared {
             self.upload_local_inside(changed, AtConflict::Keep)?;
             node = self.table.get(changed.id);
         }
-        // The version that goes from the old name: the one that is copied.
+        // The version to remove from the old name: the one that was copied.
         let mut copied = None;
         let moved = match node.as_ref().map(|node| &node.what) {
             Some(What::Local(local)) => {
-                // In the store it is nowhere yet; it will replace what is there now.
+                // It is not in the store yet; it will replace the present object.
                 let base = replaced.clone().map(|tag| (tag, 0));
                 What::Local(Local { base, ..local.clone() })
             }
@@ -423,7 +422,7 @@ impl Shared {
         }
     }
 
-    /// Copies an object over the version `replaced`, or where nothing is; what it is there.
+    /// Copies an object over the version `replaced`, or to an absent key; returns the state of the copy.
     fn copy(
         &self,
         from: &str,
@@ -444,7 +443,7 @@ impl Shared {
         Ok(What::Object { tag, size, modified })
     }
 
-    /// Copies an object under a condition, as far as the store has them for copies. It was looked at before.
+    /// Copies an object under a condition, if the store has conditions for copies. The caller has checked the target before.
     fn copy_if(
         &self,
         from: &str,
@@ -453,11 +452,11 @@ impl Shared {
         condition: Condition<'_>,
     ) -> crate::store::Result<Tag> {
         let knows = &self.uploads.copy_conditions;
-        // ORDERING: Relaxed; a thread that does not see the store below is refused once more.
+        // ORDERING: Relaxed; a thread that does not see the swap below is refused once more.
         if knows.load(Relaxed) {
             match self.store.copy(from, tag, to, condition, None) {
                 Err(StoreError::Unsupported(said)) => {
-                    // ORDERING: Relaxed; as above.
+                    // ORDERING: Relaxed; a late reader is refused once more.
                     if knows.swap(false, Relaxed) {
                         log::warn!(
                             "the store has no conditions on copies ({said}): a change by others in the moment between \
@@ -471,7 +470,7 @@ impl Shared {
         self.store.copy(from, tag, to, Condition::Any, None)
     }
 
-    /// Brings everything to the store that nobody will close any more.
+    /// Uploads all files in work that no close will upload any more.
     pub(super) fn upload_rest(&self) -> Result<()> {
         let mut result = Ok(());
         for id in self.uploads.here.all() {

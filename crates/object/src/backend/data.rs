@@ -1,7 +1,7 @@
 //! Objects and their bytes.
 //!
 //! # Boundary
-//! Attributes are the table's; each read is one request for a range of the version that the inode is, or comes from.
+//! The table has the attributes. Each read is one request for a range of the inode's version, or of its base.
 
 use super::table::{Local, Node, What};
 use super::{ObjectBackend, Shared};
@@ -40,7 +40,7 @@ impl Shared {
                 let count = copy_from(content, offset, *size, into);
                 return Ok(Content { count, version: node.version });
             }
-            // What of it was not read before its name was removed is gone with that.
+            // Data that was not read before its name was removed is gone.
             What::Orphan { content: None, size } => {
                 return if offset < *size { Err(Error::Stale) } else { Ok(Content::default()) };
             }
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Copies what `content`, followed by zeros up to `size`, has from `offset` on; how many bytes.
+/// Copies the bytes of `content`, followed by zeros up to `size`, from `offset` on; returns their number.
 fn copy_from(content: &[u8], offset: u64, size: u64, into: &mut [u8]) -> usize {
     let count = size.saturating_sub(offset).min(into.len() as u64) as usize;
     let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or(&[]);

@@ -1,15 +1,15 @@
 //! A gate for each key: one change of an object at a time.
 //!
 //! # Boundary
-//! Uploads, copies and removals of one key exclude each other. What they do is [`super::writing`]'s and [`super::creation`]'s.
+//! Uploads, copies and removals of one key exclude each other. [`super::writing`] and [`super::creation`] perform them.
 //!
 //! # Concurrency
-//! A thread inside may send requests. It takes both keys of a rename at once, and enters no gate again, so threads never wait in a circle.
-//! The lock is held for a moment. The core's gate of a file comes before this one.
+//! A thread inside may send requests. It takes both keys of a rename at once, and enters no gate again, so threads never wait
+//! in a circle. The lock is held for a moment. The core's gate of a file is entered before this one.
 //!
 //! # Why
-//! A rename took effect while the file was being uploaded to its old key, and was undone when the upload ended. By key and not by
-//! file, since a removal knows a key only. Weakness: a removal waits for an upload of the same file to end or to fail.
+//! A rename took effect while the file was being uploaded to its old key, and was undone when the upload ended. Gates are by
+//! key and not by file, because a removal knows a key only. Weakness: a removal waits until an upload of the same file ends.
 
 use crate::lock_order::OBJECT_GATES;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! What this mount knows better than the store: files in work, and changes made here since a question was asked.
+//! State that is newer here than in the store's answers: files in work, and changes made here since a question was asked.
 //!
 //! # Boundary
 //! Decides which node an answer of the store leads to. Sends no request.
@@ -10,8 +10,8 @@
 //! H3. A file stays in work from before its change is sent until the change is recorded and its node has the new version. So an
 //!     answer meets the file in work, or finds the record.
 //! H4. The node is referred to under the lock of this table. So no change comes between the decision and the reference.
-//! H5. A record is kept while a question is open that is older than it. Kept pages of listings are such questions; they are given up when there are
-//!     more than [`CHANGES_MAX`] records.
+//! H5. A record is kept while an older question is open. Kept pages of listings are such questions; they are dropped when
+//!     there are more than [`CHANGES_MAX`] records.
 //!
 //! # Concurrency
 //! One lock, taken for each entry of an answer and for each change. No request is sent under it.
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_vfs::InodeId;
 
-/// Records at which kept pages of listings are given up (H5).
+/// Records at which kept pages of listings are dropped (H5).
 const CHANGES_MAX: usize = 4096;
 /// A record without its key.
 const RECORD_BYTES: usize = size_of::<(Box<str>, Change)>() + size_of::<(u64, Box<str>)>() + 32;
@@ -51,7 +51,7 @@ struct State {
     key_bytes: usize,
 }
 
-/// What a key became by a change made here.
+/// The state of a key after a change made here.
 #[derive(Debug)]
 struct Change {
     stamp: u64,
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// What `key` is, which `question` was answered with `listed`.
+    /// The present state of `key`, after `question` was answered with `listed`.
     fn now(&self, key: &str, question: &Question, listed: Option<What>) -> Option<What> {
         match self.changes.get(key) {
             Some(change) if change.stamp > question.asked => change.now.clone(),
@@ -127,7 +127,7 @@ impl Here {
         self.remove_if(key, id, || true);
     }
 
-    /// As [`Here::remove`], if `done` says so while no other thread changes what is in work.
+    /// As [`Here::remove`], if `done` returns true while no other thread changes the files in work.
     pub(super) fn remove_if(&self, key: &str, id: InodeId, done: impl FnOnce() -> bool) {
         let mut state = self.0.lock();
         if state.in_work.get(key) == Some(&id) && done() {
@@ -170,7 +170,7 @@ impl Here {
         Question { state: self.0.clone(), asked }
     }
 
-    /// Records that a request of this mount has made `key` what it is `now`. True if there are too many records (H5).
+    /// Records that a request of this mount has changed `key` to `now`. True if there are too many records (H5).
     pub(super) fn changed(&self, key: &str, now: Option<What>) -> bool {
         let mut state = self.0.lock();
         state.clock += 1;

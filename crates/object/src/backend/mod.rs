@@ -4,19 +4,19 @@
 //! From names, objects and runs of pages to requests of a [`Store`]. Caches of names, attributes and pages are the core's.
 //!
 //! # Identity
-//! An inode is one version of one object: its place and its tag. Its attributes never change, so they are known
-//! from the listing that named it, and asking for them is no request. Where an object is replaced, its name
-//! leads to another inode from the next lookup or listing on, as after a rename(2) over it; reads of the old one name its tag and
-//! fail with ESTALE, but for pages that are cached. A directory is its place. A file that is written here stays one inode through
-//! all versions that come of it ([`writing`], [`table`]).
+//! An inode is one version of one object: its place and its tag. Its attributes never change: the listing that named it has
+//! them, and no request is needed. After an object is replaced, its name leads to another inode from the next lookup or
+//! listing on, as after a rename(2) over it. Reads of the old inode name its tag and fail with ESTALE, except for cached
+//! pages. A directory is its place. A file that is written here stays one inode through all its versions ([`writing`],
+//! [`table`]).
 //!
 //! # Concurrency
 //! `table` shards its locks, `names` has one over the listings under way, `here` one over the files in work; none of them is held
 //! during a request. `gates` lets one thread at a time change an object.
 //!
 //! # Why
-//! Programs expect of an open file that it is one file, and of a new name that it is the new file. POSIX has words for that: a
-//! new inode. With the tag as an attribute of one inode, every cache between (pages, the kernel's) had to be told in time.
+//! Programs expect that an open file stays one file, and that a new name is the new file. POSIX has that: a new inode. With
+//! the tag as an attribute of one inode, every cache between (pages, the kernel's) had to be invalidated in time.
 //! Weakness: the inode number of a file changes when it is replaced, and programs that watch files by number see that.
 
 mod below;
@@ -60,7 +60,7 @@ use writing::Uploads;
 /// How a bucket is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectConfig {
-    /// What all keys begin with: empty, or ends with `/`. Default: empty.
+    /// The beginning of all keys: empty, or ends with `/`. Default: empty.
     pub prefix: String,
     /// Owner of everything. Default: user and group 0.
     pub owner: (u32, u32),
@@ -98,7 +98,7 @@ pub struct ObjectBackend {
     runs: Runs,
 }
 
-/// What the threads for runs know, too.
+/// State that the threads for runs share.
 #[derive(Debug)]
 struct Shared {
     store: Patient,
@@ -107,12 +107,12 @@ struct Shared {
     config: ObjectConfig,
     /// Time of everything that has none in the store.
     since: Timestamp,
-    /// Keys that could not be shown, each time that they were met.
+    /// Keys that could not be shown, counted in each listing.
     hidden: Counter,
     uploads: Uploads,
     /// Files that were opened.
     files: AtomicU64,
-    /// Told of names that lead elsewhere than was said, once there is one.
+    /// Receives names that lead to other objects than this mount has shown, once there is a sink.
     news: News,
 }
 
@@ -126,11 +126,11 @@ impl std::fmt::Debug for News {
     }
 }
 
-/// Preferred size of reads: a request for less is a request all the same.
+/// Preferred size of reads: a smaller request costs as much.
 const BLOCK_BYTES: u32 = 128 << 10;
 
 impl ObjectBackend {
-    /// What `store` has below the prefix of `config`.
+    /// The objects of `store` below the prefix of `config`.
     pub fn new(store: impl Store, config: ObjectConfig) -> Self {
         let requests_max = config.requests_max.max(1);
         let shared = Arc::new(Shared {
@@ -149,7 +149,7 @@ impl ObjectBackend {
 }
 
 impl Shared {
-    /// What a user is told of `error`, which was met while `doing` something with `key`.
+    /// The user's error for `error`, which ended `doing` something with `key`.
     fn told(&self, doing: &str, key: &str, error: StoreError) -> Error {
         let told = match &error {
             // Of an object whose version is known, both say that the version is gone.
@@ -168,7 +168,7 @@ impl Shared {
     fn directory(&self, number: u64) -> Attributes {
         let (uid, gid) = self.config.owner;
         Attributes {
-            // How many directories are in it is not known, and 1 says so to those who count.
+            // The count of subdirectories is not known; programs that use it take 1 for that.
             links: 1,
             uid,
             gid,
@@ -181,14 +181,14 @@ impl Shared {
         }
     }
 
-    /// The store was found to have something else under `name` than this mount has shown: caches forget the name.
+    /// The store has another object under `name` than this mount has shown: caches invalidate the name.
     fn went_elsewhere(&self, directory: &Node, name: &str) {
         if let (Some(news), Ok(name)) = (self.news.0.get(), Name::new(name.as_bytes())) {
             news.entry_changed(directory.id, name);
         }
     }
 
-    /// The content of `id` is another one than this mount has shown.
+    /// The content of `id` differs from the content that this mount has shown.
     fn content_went(&self, id: InodeId) {
         if let Some(news) = self.news.0.get() {
             news.inode_changed(id);
@@ -222,7 +222,7 @@ impl Tenant for Shared {
         self.table.bytes() + listings + self.uploads.bytes()
     }
 
-    /// Nothing: what is here is what the core holds, and goes with it.
+    /// Nothing: the table holds only nodes that the core refers to, and frees them with it.
     fn shrink(&self, _: u64) {}
 }
 
@@ -271,7 +271,7 @@ impl Backend for ObjectBackend {
     }
 
     fn report_to(&self, changes: Arc<dyn ChangeSink>) {
-        // Once; a second sink is not reported to.
+        // Once; a second sink gets no reports.
         let _ = self.shared.news.0.set(changes);
     }
 
@@ -279,7 +279,7 @@ impl Backend for ObjectBackend {
         self.shared.upload_rest()
     }
 
-    /// A bucket has no end that it tells: programs that look for room find a pebibyte.
+    /// A bucket reports no size: programs that check for room find a pebibyte.
     fn totals(&self) -> Result<Totals> {
         let blocks = (1 << 50) / 4096;
         Ok(Totals {

@@ -1,22 +1,22 @@
-//! Names: one is found by listing what begins with it, and a directory is listed page by page.
+//! Names: a lookup lists the keys that begin with the name, and a directory is listed page by page.
 //!
 //! # Boundary
-//! Makes entries of what the store lists, and remembers how far each listing under way has come.
+//! Makes entries of the store's listings, and remembers the position of each listing under way.
 //!
 //! # Rules
-//! R1. An object `a` and keys below `a/` want one name: the object has it, by lookup and by listing, and the keys are hidden. Walks meet
-//! the object first, however many pages lie between.
-//! R2. A cookie is a listing and a place in it. Entries are numbered as the store lists them, also those that are hidden.
-//! R3. Files that are in work here ([`super::writing`]) when a listing begins come at its end, if they were not met before: in the store
-//! they are where they were, or nowhere yet.
-//! R4. A listing that was given up is begun again from its start where a cookie of it comes back, by counting. That
-//! is exact while the directory has not changed before that place. One that goes on is exact whatever changes: what was listed since
-//! the last cookie that came back is kept, since its reader may have taken only a part of that.
+//! R1. An object `a` and keys below `a/` want one name. The object has it, in lookups and listings, and the keys are hidden.
+//! A listing reaches the object first, however many pages lie between.
+//! R2. A cookie is a listing and a place in it. Entries are numbered as the store lists them, hidden ones included.
+//! R3. Files in work here ([`super::writing`]) when a listing begins are listed at its end, unless they were listed before: the
+//! store has them under their old names, or not yet.
+//! R4. If a cookie of a dropped listing is used again, the listing restarts and counts up to that place. That is exact while
+//! the directory has not changed before that place. A kept listing is exact whatever changes: the entries since the last
+//! cookie used are kept, because its reader may have taken only a part of them.
 //!
 //! # Why
-//! One request finds a name and says everything about it; HEAD would know objects only and need a listing for directories
-//! besides. Of a listing under way only what the last question was answered from is kept. Weakness: a listing costs twelve times a HEAD on the
-//! bill of AWS.
+//! One request finds a name with all its attributes; HEAD finds objects only, and directories would need a listing besides.
+//! A listing under way keeps only the pages of its last answer. Weakness: AWS charges twelve times the price of a HEAD for a
+//! listing.
 
 use super::Shared;
 use super::here::Question;
@@ -67,7 +67,7 @@ struct Walk {
     /// Of the first entry that is kept.
     first: u64,
     page: Vec<Named>,
-    /// From which entry on the page is the answer to which question; the one that was asked last stands last.
+    /// The first entry of each question's answer; the last question is at the end.
     questions: Vec<(u64, Question)>,
     /// How to ask for the next page.
     next: Option<String>,
@@ -90,7 +90,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// The listing goes on at `next`. False if it was there before.
+    /// The listing continues at `next`. False if it was there before.
     fn go_on(&mut self, next: Option<&str>) -> bool {
         if next.is_some() && next == self.kept.as_deref() {
             return false;
@@ -105,7 +105,7 @@ impl Pages {
     }
 }
 
-/// An entry: its name and what it is, if it is shown.
+/// An entry: its name and state, if it is shown.
 type Named = Option<(Box<str>, What)>;
 
 impl Walks {
@@ -114,7 +114,7 @@ impl Walks {
         Self { state, begun_again: Counter::new(), bytes: AtomicU64::new(0) }
     }
 
-    /// Walks of which a cookie came back after they were given up.
+    /// Listings of which a cookie was used after they were dropped.
     pub(super) fn begun_again(&self) -> u64 {
         self.begun_again.total()
     }
@@ -125,7 +125,7 @@ impl Walks {
         self.bytes.load(Relaxed)
     }
 
-    /// The listing of `directory` that goes on at `from`, and the place where. It is the caller's until it is
+    /// The listing of `directory` that continues at `from`, and the place there. The caller owns it until it is
     /// [kept](Walks::keep).
     fn take(&self, directory: InodeId, from: Cookie) -> (Walk, u64) {
         let (number, place) = (from.0 >> PLACE_BITS, from.0 & ((1 << PLACE_BITS) - 1));
@@ -163,7 +163,7 @@ impl Walks {
         self.bytes.fetch_sub(gone.map_or(0, |walk| walk.bytes()), Relaxed);
     }
 
-    /// Gives all pages up that are kept. A listing that goes on begins again (R4).
+    /// Drops all kept pages. A listing under way restarts (R4).
     pub(super) fn give_up(&self) {
         let gone = std::mem::take(&mut self.state.lock().under_way);
         // ORDERING: Relaxed; a size.
@@ -216,7 +216,7 @@ impl Walk {
         self.questions.drain(..before.saturating_sub(1));
     }
 
-    /// Goes on to `page` of the listing below `prefix`; how many of its entries are hidden.
+    /// Moves on to `page` of the listing below `prefix`; returns the number of its hidden entries.
     fn turn(&mut self, prefix: &str, page: Page) -> u64 {
         self.next = page.next;
         self.fresh = false;
@@ -224,7 +224,7 @@ impl Walk {
         let mut hidden = 0;
         let mut named = |listed: Listed| {
             let Shown::As(name) = path::shown(prefix, &listed) else {
-                // The content of an object that says that the directory exists has no name, either.
+                // The content of a directory's marker object has no name, either.
                 let has_content = matches!(listed.kind, Kind::Object { size, .. } if size > 0);
                 let is_hidden = path::shown(prefix, &listed) == Shown::Hidden;
                 hidden += u64::from(is_hidden || has_content);
@@ -313,7 +313,7 @@ impl Shared {
         Ok(Entry { inode: node.id, attributes: self.attributes_of(node.id)? })
     }
 
-    /// What `key` is: an object, or what other keys lie below.
+    /// The object `key`, or the directory of that name if keys lie below it.
     pub(super) fn find(&self, key: &str) -> crate::store::Result<Option<What>> {
         let delimiter = Delimiter::Slash;
         let first = ListRequest {

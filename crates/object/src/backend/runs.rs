@@ -56,7 +56,7 @@ impl Runs {
 
 impl Drop for Runs {
     fn drop(&mut self) {
-        // Their submitters are told that nobody answers.
+        // A run that is dropped is completed with an error.
         self.workers.stop(Fifo::take_all);
     }
 }

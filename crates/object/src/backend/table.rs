@@ -1,13 +1,12 @@
 //! The objects and directories that the core knows: ids, and places that keys are made of.
 //!
 //! # Boundary
-//! Gives a version of an object the same id for as long as the core has references to it, and a file that is written
-//! here its id through all versions that come of it. Asks no store.
+//! A version of an object keeps its id while the core has references to it; a file that is written here keeps it through
+//! all its versions. Asks no store.
 //!
 //! # Concurrency
-//! Shards by what is found: an id names its shard, in which its node is, and a place names the shard that knows which id is there.
-//! One of its locks is held at a time. Where an object has got another version, name or directory, its place is in another
-//! shard than its node, so a thread that follows it looks whether the node is still the one that it wants.
+//! An id names the shard of its node, a place the shard with its id. A thread locks one shard at a time. After a move or a
+//! new version, node and place are in two shards, so a thread that finds an id by a place checks the node.
 //!
 //! # States of a file
 //!
@@ -17,17 +16,13 @@
 //!                         │                     │               put        │
 //!                         └───────── unlink ────┴──── while it is open ────┘
 //!                                      ▼
-//!                         Orphan: nobody finds it, and it goes with its last open
+//!                         Orphan: no lookup finds it; its last close frees it
 //! ```
-//!
-//! The calls `create`, `cut` and `unlink` move it on any thread; `put` on the one thread that uploads that file
-//! ([`super::writing`]).
+//! The calls `create`, `cut` and `unlink` change the state on any thread; `put` on the one that uploads the file.
 //!
 //! # Why
-//! A node has its name and its directory's node, not its key: keys of one directory have the same beginning, a hundred bytes of
-//! which for each of a million objects would be the largest part of the table. A node holds those above it, so that the core
-//! may forget them in any order. Weakness: a directory that was forgotten and is found again has another id, and the
-//! objects in it get other ones with it.
+//! A node has its name and its directory's node: a million whole keys would be the largest part of the table. A node holds
+//! its ancestors, so the core may forget them in any order. Weakness: a directory that is forgotten and found again has another id.
 
 use crate::lock_order::OBJECT_NODES;
 use crate::store::Tag;
@@ -53,11 +48,12 @@ pub(super) struct Node {
     pub(super) what: What,
     /// The number that users see, for as long as it is known here.
     pub(super) number: u64,
-    /// Of the content, as the seam has it: one for all that is written here, since nobody else changes an inode's content.
+    /// Of the content, as the seam has it: constant for a file written here, because only this mount changes an inode's
+    /// content.
     pub(super) version: u64,
 }
 
-/// What a node is.
+/// The state of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     Directory,
@@ -69,7 +65,7 @@ pub(super) enum What {
     },
     /// Not as the store has it: made or cut here.
     Local(Local),
-    /// Its name was removed while it was open; what was written since, if it was ever whole.
+    /// Its name was removed while it was open. The content since then, if it was ever whole.
     Orphan {
         content: Option<Arc<[u8]>>,
         size: u64,
@@ -86,7 +82,7 @@ pub(super) struct Local {
 }
 
 impl What {
-    /// The version in the store that it is, or comes from.
+    /// Its version in the store, or the version that it is based on.
     pub(super) fn tag(&self) -> Option<&Tag> {
         match self {
             What::Object { tag, .. } => Some(tag),
@@ -95,8 +91,8 @@ impl What {
         }
     }
 
-    /// The same file, of which the store has the version `tag` that a put of it has made: what is kept of its base is in that, too,
-    /// since every byte that the put had from elsewhere is still here in a page.
+    /// The same file after a put of it made the version `tag`. That version has all bytes kept from the base, and all other
+    /// bytes of the put are still in pages here.
     pub(super) fn based_on(&self, tag: Tag) -> Option<What> {
         let (keep, size, modified) = match self {
             What::Object { size, modified, .. } => (*size, *size, *modified),
@@ -108,19 +104,19 @@ impl What {
         Some(What::Local(Local { base: Some((tag, keep)), size, modified }))
     }
 
-    /// Whether others find it: under the name and version that the store has.
+    /// Whether a lookup can find it, under its name and version in the store.
     fn has_place(&self) -> bool {
         matches!(self, What::Directory) || self.tag().is_some()
     }
 
-    /// Whether what the store lists under one name is what this is known as.
+    /// Whether the store's entry `listed` under the same name is this version.
     fn is_version_of(&self, listed: &What) -> bool {
         self.has_place() && self.tag() == listed.tag()
     }
 }
 
 impl Node {
-    /// As it will be from now on, as something else.
+    /// The node with another state.
     pub(super) fn become_what(&self, what: What) -> Self {
         let (id, parent, name) = (self.id, self.parent.clone(), self.name.clone());
         Self { id, parent, name, what, number: self.number, version: self.version }
@@ -136,7 +132,7 @@ impl Node {
         &self.name
     }
 
-    /// Where it would be as `name` in `parent`.
+    /// Its key as `name` in `parent`.
     pub(super) fn key_below(parent: &Node, name: &str) -> String {
         let mut key = parent.key();
         key.push_str(name);
@@ -148,7 +144,7 @@ impl Node {
         Some((self.parent.as_deref()?, &self.name))
     }
 
-    /// The key of an object, or the prefix of what is in a directory.
+    /// The key of an object, or the prefix of all keys in a directory.
     pub(super) fn key(&self) -> String {
         let mut names = Vec::new();
         let mut at = Some(self);
@@ -177,7 +173,7 @@ impl Node {
     }
 }
 
-/// Number and version of what the store has in a place: the same after a restart.
+/// Number and version of the object in a place of the store: the same after a restart.
 fn numbered(key: &str, what: &What) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let version = what.tag().map_or(0, |tag| {
@@ -189,11 +185,11 @@ fn numbered(key: &str, what: &What) -> (u64, u64) {
     if let Some(tag) = what.tag() {
         tag.hash(&mut hasher);
     }
-    // 1 is the root's, and 0 is nobody's.
+    // 1 is the root's, and 0 is not used.
     ((hasher.finish() >> 1).max(2), version)
 }
 
-/// A node without its texts: itself, what counts it, and its places in both maps with their slack.
+/// Bytes of a node without its texts: itself, its reference counts, and its places in both maps with their slack.
 const NODE_BYTES: usize = size_of::<Node>() + 16 + 2 * (size_of::<(InodeId, Slot)>() + 16) + 48;
 
 #[derive(Debug)]
@@ -204,7 +200,7 @@ struct Slot {
     opens: Opens,
     /// A directory of which an object says that it exists.
     marked: bool,
-    /// A put of it has failed, and may have been done all the same.
+    /// A put of it has failed, but may have taken effect.
     doubtful: bool,
     /// Its content must not be put under its own key ([`super::conflict`]).
     refused: bool,
@@ -239,12 +235,12 @@ impl Slot {
 #[derive(Debug, Default)]
 struct Shard {
     by_id: HashMap<InodeId, Slot>,
-    /// By what [`Table::place`] makes of directory and name.
+    /// By [`Table::place`] of directory and name.
     by_place: HashMap<u64, InodeId>,
 }
 
 impl Node {
-    /// Whether it is what the store has as `what` under `name` in `parent`.
+    /// Whether it is the store's `what` under `name` in `parent`.
     fn is_known_as(&self, parent: &Node, name: &str, what: &What) -> bool {
         let same_parent = self.parent.as_ref().is_some_and(|known| known.id == parent.id);
         same_parent && *self.name == *name && self.what.is_version_of(what)
@@ -252,7 +248,7 @@ impl Node {
 }
 
 impl Shard {
-    /// One reference more to `id`, if it is what the store lists as `what` there.
+    /// Adds a reference to `id`, if it is the store's `what` there.
     fn refer(&mut self, id: InodeId, parent: &Node, name: &str, what: &What) -> Option<Arc<Node>> {
         let slot = self.by_id.get_mut(&id)?;
         if !slot.node.is_known_as(parent, name, what) {
@@ -261,7 +257,7 @@ impl Shard {
         slot.references += 1;
         let is_object = matches!(slot.node.what, What::Object { .. });
         if is_object && !slot.keeps_time && slot.node.what != *what {
-            // The same bytes, put once more; or put by us, and now the store's time of that is known.
+            // The same bytes, put again; or put by this mount, and now the store's time is known.
             slot.node = Arc::new(slot.node.become_what(what.clone()));
         }
         Some(slot.node.clone())
@@ -304,7 +300,7 @@ impl Table {
         Some(self.shard(id.0).lock().by_id.get(&id)?.node.clone())
     }
 
-    /// The node of `what` that is called `name` in `parent`, with one reference more.
+    /// The node of `what` that is called `name` in `parent`, with an added reference.
     pub(super) fn refer(&self, parent: &Arc<Node>, name: &str, what: What) -> Arc<Node> {
         let place = self.place(parent.id, name);
         loop {
@@ -342,7 +338,7 @@ impl Table {
         }
     }
 
-    /// The node of `id`, with one reference more, if there were any.
+    /// The node of `id`, with an added reference, if there were any.
     pub(super) fn refer_to(&self, id: InodeId) -> Option<Arc<Node>> {
         let mut shard = self.shard(id.0).lock();
         let slot = shard.by_id.get_mut(&id)?;
@@ -350,7 +346,7 @@ impl Table {
         Some(slot.node.clone())
     }
 
-    /// A file that is made here, with one reference. Nobody finds it by its place.
+    /// A file that is made here, with one reference. No lookup finds it by its place.
     pub(super) fn make(&self, parent: &Arc<Node>, name: &str, modified: Timestamp) -> Arc<Node> {
         let what = What::Local(Local { base: None, size: 0, modified });
         // ORDERING: Relaxed; only the value must be unique.
@@ -380,8 +376,8 @@ impl Table {
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// What `id` is becomes what `change` makes of it, if it makes anything; the node as it is then. `None` if nobody
-    /// refers to it.
+    /// Replaces the state of `id` by the result of `change`, if there is one; returns the node. `None` if there is no
+    /// reference to it.
     pub(super) fn change(
         &self,
         id: InodeId,
@@ -401,7 +397,7 @@ impl Table {
         if places[0] != places[1] {
             self.leave_place(places[0], id);
         }
-        // By a new version it is the one that the name leads to.
+        // With a new version, the name leads to this node.
         if let Some(place) = places[1]
             && (places[0] != places[1] || before.what.tag() != after.what.tag())
         {
@@ -410,7 +406,7 @@ impl Table {
         Some(after)
     }
 
-    /// Gives `id` another directory and name, and says what it is there.
+    /// Gives `id` another directory, name and state.
     pub(super) fn move_to(
         &self,
         id: InodeId,
@@ -423,7 +419,7 @@ impl Table {
         })
     }
 
-    /// The node of the version `tag` called `name` in `parent`, if anybody refers to it.
+    /// The node of `what` called `name` in `parent`, if there is a reference to it.
     pub(super) fn known(&self, parent: &Node, name: &str, what: &What) -> Option<Arc<Node>> {
         let place = self.place(parent.id, name);
         let id = self.shard(place).lock().by_place.get(&place).copied()?;
@@ -442,7 +438,7 @@ impl Table {
         node.what.tag().filter(|_| is_there && *node.name == *name).cloned()
     }
 
-    /// One open file more of `id`; how many there are then.
+    /// Counts an open file of `id`; returns the new counts.
     pub(super) fn opened(&self, id: InodeId, writes: bool) -> Option<Opens> {
         self.count_opens(id, |opens| {
             opens.all += 1;
@@ -450,7 +446,7 @@ impl Table {
         })
     }
 
-    /// One open file less of `id`; how many are left.
+    /// Counts a close of `id`; returns the new counts.
     pub(super) fn closed(&self, id: InodeId, wrote: bool) -> Option<Opens> {
         self.count_opens(id, |opens| {
             opens.all = opens.all.saturating_sub(1);
@@ -470,14 +466,14 @@ impl Table {
         self.count_opens(id, |_| {}).unwrap_or_default()
     }
 
-    /// Notes whether a put of `id` has failed that may have been done all the same.
+    /// Notes whether a put of `id` has failed, but may have taken effect.
     pub(super) fn doubt(&self, id: InodeId, doubtful: bool) {
         if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
             slot.doubtful = doubtful;
         }
     }
 
-    /// What [`Table::doubt`] has noted.
+    /// The value that [`Table::doubt`] noted.
     pub(super) fn is_doubtful(&self, id: InodeId) -> bool {
         self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.doubtful)
     }
@@ -498,7 +494,7 @@ impl Table {
         }
     }
 
-    /// What [`Table::refuse`] has noted.
+    /// Whether [`Table::refuse`] was called.
     pub(super) fn is_refused(&self, id: InodeId) -> bool {
         self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.refused)
     }
@@ -518,12 +514,12 @@ impl Table {
         }
     }
 
-    /// What [`Table::state_time`] was told.
+    /// The time that [`Table::state_time`] set.
     pub(super) fn stated(&self, id: InodeId) -> Option<Timestamp> {
         self.shard(id.0).lock().by_id.get(&id)?.stated
     }
 
-    /// The time of the last change that a caller has set is not that any more.
+    /// Forgets the time that a caller has set: the file has changed since.
     pub(super) fn forget_time(&self, id: InodeId) {
         if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
             slot.stated = None;
@@ -550,7 +546,7 @@ impl Table {
         id == InodeId::ROOT || shard.by_id.get(&id).is_some_and(|slot| slot.marked)
     }
 
-    /// Gives back `references` references to `id`.
+    /// Drops `references` references to `id`.
     pub(super) fn forget(&self, id: InodeId, references: u64) {
         if id == InodeId::ROOT {
             return;
@@ -573,7 +569,7 @@ impl Table {
             self.bytes.fetch_sub(node.bytes(), Relaxed);
             self.count.fetch_sub(1, Relaxed);
         }
-        // Those above it may end with it.
+        // This may free its ancestors.
         drop(gone);
     }
 

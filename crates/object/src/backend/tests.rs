@@ -1,4 +1,4 @@
-//! A bucket through the core: what is asked of the store, what is kept, and what an open file reads.
+//! A bucket through the core: requests to the store, cached data, and reads of an open file.
 
 use super::{ObjectBackend, ObjectConfig};
 use crate::bucket::{Bucket, Fault};

@@ -1,26 +1,26 @@
-//! Files that are written: which they are, and how one comes to the store.
+//! Files that are written: their state, and their upload to the store.
 //!
 //! # Boundary
-//! From what a file is here to the requests that make it an object. When that happens is the core's to say (`fsync`, `close`;
-//! [`uvfs_vfs::Writes::WholeFile`]), and what of a file was written is in its pages.
+//! From the state of a file here to the requests that make it an object. The core decides when that happens (`fsync`,
+//! `close`; [`uvfs_vfs::Writes::WholeFile`]). Written data is in the file's pages.
 //!
 //! # Rules
 //! U1. No reader sees a part of a file: one request brings all of it, or an upload whose parts no reader sees before it ends.
-//! U2. What is put says what it replaces: nothing, or the version that was opened. If others were faster, the writer is told
-//! EBUSY, and what it wrote is kept beside the file ([`super::conflict`]).
+//! U2. A put names the version that it replaces: none, or the version that was opened. If others were faster, the writer gets
+//! EBUSY, and its content is kept beside the file ([`super::conflict`]).
 //! U3. A file that is made or open for writing here is found here under its name, whatever the store has there ([`Here`]).
 //! U4. One change of an object at a time: uploads, copies, renames and removals of a key enter its gate ([`Gates`]). A thread reads the
 //! node of a file after it has entered, so a file keeps its key until the change has ended.
 //! U5. A put that has failed may have been done: its answer was lost, and a later try was refused for another reason. Such a file is
 //! *in doubt* until a put of it succeeds. Before it loses or changes its name, and where a condition does not hold, the object is
 //! asked whether it bears a mark of this file ([`Shared::settle`]); then it is the version that this file comes from.
-//! U6. Buffers of uploads come out of one allowance, which the budget knows of ([`super::Shared`] as a tenant): an upload
-//! that finds it taken waits until another one gives buffers back, and one part fits into it always.
+//! U6. Buffers of uploads are taken from one allowance, which the budget counts ([`super::Shared`] as a tenant). An upload
+//! that finds it used up waits until another upload returns buffers. One part always fits.
 //!
 //! # Why
-//! A condition on each put makes lost updates visible; a store that has none is asked for its listing before, which leaves
-//! a moment (and is said once). Weakness: an upload that is given up because the process dies leaves parts that cost money until the
-//! bucket's own rule removes them.
+//! A condition on each put makes lost updates visible. A store without conditions is listed before the put, which leaves a
+//! short window (and is logged once). Weakness: if the process dies, the parts of its uploads cost money until the bucket's
+//! own rule removes them.
 
 use super::Shared;
 use super::gates::{Gates, Inside};
@@ -43,7 +43,7 @@ const MARK_BITS: u32 = 24;
 /// Parts of one file under way at once.
 const PARTS_AT_ONCE: u64 = 4;
 
-/// What uploads need.
+/// State of uploads.
 #[derive(Debug)]
 pub(super) struct Uploads {
     pub(super) here: Here,
@@ -59,7 +59,7 @@ pub(super) struct Uploads {
     /// Of this process.
     seed: u64,
     begun: AtomicU64,
-    /// Puts that were refused since others had replaced what they were to replace.
+    /// Puts that were refused because others had replaced the version that they name.
     pub(super) conflicts: uvfs_concurrent::counter::Counter,
     /// Those of which the content is kept beside the file.
     pub(super) kept_beside: uvfs_concurrent::counter::Counter,
@@ -121,7 +121,7 @@ impl Allowance {
         self.all - *self.free.lock()
     }
 
-    /// Waits until there are `bytes`, of which more than all there is are not asked for.
+    /// Waits until there are `bytes`, or all of the allowance if that is less.
     fn take(&self, bytes: u64) -> Share<'_> {
         let bytes = bytes.min(self.all);
         let mut free = self.free.lock();
@@ -140,7 +140,7 @@ impl Drop for Share<'_> {
     }
 }
 
-/// What a file is here, where none of it is in pages.
+/// The content of a file here, if none of it is in pages.
 struct Virtual<'a> {
     shared: &'a Shared,
     id: InodeId,
@@ -213,7 +213,7 @@ impl Shared {
             Err(failed) => {
                 let conflict = match failed {
                     Failed::Store(error @ (StoreError::Changed | StoreError::NotFound)) => error,
-                    // What was not written here was in a version that is gone.
+                    // The unwritten part was in a version that is gone.
                     Failed::Content(Error::Stale) => StoreError::Changed,
                     Failed::Store(error) => return Err(self.refused("writing", &key, error)),
                     Failed::Content(error) => return Err(error),
@@ -245,8 +245,8 @@ impl Shared {
         }
     }
 
-    /// Brings the file `id` to the store, if it is not there as it is here though no page of it is dirty: it was made and
-    /// not written, or cut, or its time was said.
+    /// Uploads the file `id` if the store lacks its present state although no page of it is dirty: it was made and not
+    /// written, or truncated, or its time was set.
     pub(super) fn upload_local(&self, id: InodeId) -> Result<()> {
         if self.table.get(id).is_none_or(|node| self.is_stored(&node)) {
             return Ok(());
@@ -255,7 +255,7 @@ impl Shared {
         self.upload_local_inside(&node, AtConflict::Keep)
     }
 
-    /// Whether the store has the file as it is here, but for its pages.
+    /// Whether the store has the present state of the file, except for its pages.
     fn is_stored(&self, node: &Node) -> bool {
         match node.what {
             What::Local(_) => false,
@@ -315,7 +315,7 @@ impl Shared {
     /// A file without a name is kept while it is open.
     fn keep_orphan(&self, node: &Node, content: &dyn WholeContent) -> Result<Attributes> {
         let mut bytes = vec![0; usize::try_from(content.size()).map_err(|_| Error::NoSpace)?];
-        // What was not read before the name was lost is gone: no later try would find it.
+        // Data that was not read before the name was lost is gone: no later try would find it.
         read_whole(content, 0, &mut bytes).map_err(|error| match error {
             Error::Stale => Error::Busy,
             other => other,
@@ -325,7 +325,7 @@ impl Shared {
         self.attributes_of(node.id)
     }
 
-    /// `id` is looked for in the store again, if it is there and nobody writes to it.
+    /// Takes `id` out of the files in work, if the store has it and no open file writes to it: lookups ask the store again.
     pub(super) fn leave_work(&self, id: InodeId) {
         let Some(node) = self.table.get(id) else { return };
         // An open or a cut adds it again after that.
@@ -335,8 +335,8 @@ impl Shared {
         });
     }
 
-    /// Where a put of `id` may have been done that was told to have failed (U5): asks the object that the store has. Is it of this file, it
-    /// is from now on the version that the file comes from, and is returned.
+    /// If a failed put of `id` may have taken effect (U5), reads the mark of the store's object. If that is of this file, the
+    /// object becomes the version that the file is based on, and is returned.
     pub(super) fn settle(&self, id: InodeId, key: &str) -> crate::store::Result<Option<Tag>> {
         if !self.table.is_doubtful(id) {
             return Ok(None);
@@ -344,7 +344,7 @@ impl Shared {
         let Some(before) = self.table.get(id) else { return Ok(None) };
         match self.store.head(key) {
             Ok(Head { tag, mark: Some(mark), .. }) if self.uploads.is_mark_of(mark, id) => {
-                // A put that has succeeded meanwhile knows better.
+                // A put that has succeeded meanwhile has a newer version.
                 let based = |now: &Node| {
                     let is_same = now.what == before.what;
                     is_same.then_some(now.become_what(now.what.based_on(tag.clone())?))
@@ -357,8 +357,8 @@ impl Shared {
         }
     }
 
-    /// Puts `content` as the file `id` under `key`. A put that failed before may have been done all the same: where the
-    /// condition does not hold, the object is asked whether it is that one, and then it is what is replaced.
+    /// Puts `content` as the file `id` under `key`. A put that failed before may have taken effect: if the condition does
+    /// not hold, the object's mark is read, and if it is that put's, its version is replaced.
     fn upload(
         &self,
         id: InodeId,
@@ -405,14 +405,15 @@ impl Shared {
         }
         match &done {
             Ok(_) => self.table.doubt(id, false),
-            // The last try's error tells nothing of the tries before it, whose answers may have been lost.
+            // The last try's error says nothing about earlier tries, whose answers may have been lost.
             Err(Failed::Store(_)) => self.table.doubt(id, true),
             Err(Failed::Content(_)) => {}
         }
         done
     }
 
-    /// Removes what is under `key`, of the version `tag` only if that is known. Where the store has no such conditions, it is looked at before.
+    /// Removes the object under `key`, only of the version `tag` if that is known. If the store has no such conditions, the
+    /// version is checked before.
     pub(super) fn remove(&self, key: &str, tag: Option<&Tag>) -> crate::store::Result<()> {
         // ORDERING: Relaxed; see where it is written.
         let knows = self.uploads.removal_conditions.load(Relaxed);
@@ -422,13 +423,13 @@ impl Shared {
         };
         match removed {
             Err(StoreError::Unsupported(said)) if tag.is_some() => {
-                // ORDERING: Relaxed; who does not see it is refused once more.
+                // ORDERING: Relaxed; a thread that does not see it is refused once more.
                 if self.uploads.removal_conditions.swap(false, Relaxed) {
                     log::warn!(
-                        "the store has no conditions on removals ({said}): what others put in that moment goes with it"
+                        "the store has no conditions on removals ({said}): an object that others put in that moment is removed, too"
                     );
                 }
-                // A look leaves a moment, and no more.
+                // A check before leaves a short window only.
                 match (self.find(key)?, tag) {
                     (Some(What::Object { tag: there, .. }), Some(tag)) if there != *tag => {
                         Err(StoreError::Changed)
@@ -440,7 +441,7 @@ impl Shared {
         }
     }
 
-    /// The condition as the store can check it; where it cannot, it is checked by looking.
+    /// The condition, if the store can check it; otherwise it is checked here by a listing.
     pub(super) fn checked<'a>(
         &self,
         key: &str,
@@ -501,7 +502,7 @@ impl Shared {
         result
     }
 
-    /// Brings `count` parts of `part` bytes, some at once; their tags in order.
+    /// Uploads `count` parts of `part` bytes, some at once; returns their tags in order.
     fn bring_parts(
         &self,
         put: &Put<'_>,
@@ -513,7 +514,7 @@ impl Shared {
         let failed = AtomicBool::new(false);
         let bring = || -> std::result::Result<Vec<(u32, Tag)>, Failed> {
             let mut tags = Vec::new();
-            // ORDERING: Relaxed, both; each number goes to one, and what is seen late is a part too many.
+            // ORDERING: Relaxed, both; each number is taken once, and a late view of a failure sends one part too many.
             while !failed.load(Relaxed) {
                 let at = next.fetch_add(1, Relaxed);
                 if u64::from(at) >= count {
@@ -553,7 +554,7 @@ impl Shared {
         Ok(tags.into_iter().map(|(_, tag)| tag).collect())
     }
 
-    /// What a user is told of `error`, which was met while changing `key`.
+    /// The user's error for `error`, which ended a change of `key`.
     pub(super) fn refused(&self, doing: &str, key: &str, error: StoreError) -> Error {
         match error {
             StoreError::Changed => {
@@ -573,7 +574,7 @@ impl Shared {
     }
 }
 
-/// What becomes of a content that others were faster than.
+/// The handling of a content whose object others have replaced first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AtConflict {
     /// It is kept beside the file ([`super::conflict`]).
@@ -582,12 +583,12 @@ pub(super) enum AtConflict {
     Fail,
 }
 
-/// Why an upload was given up.
+/// Why an upload ended early.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The store's reason.
     Store(StoreError),
-    /// What was to be uploaded could not be read.
+    /// The content could not be read.
     Content(Error),
 }
 
@@ -603,7 +604,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// Fills `into` with what `content` has from `offset` on.
+/// Fills `into` with the bytes of `content` from `offset` on.
 fn read_whole(content: &dyn WholeContent, offset: u64, into: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < into.len() {

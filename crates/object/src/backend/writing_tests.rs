@@ -1,4 +1,4 @@
-//! What is written comes to the store whole or not at all, and what others wrote is not overwritten without a word.
+//! A written file reaches the store whole or not at all, and never silently replaces the content of others.
 
 use super::tests::{LONG, config, counter, mount, names};
 use super::{ObjectBackend, ObjectConfig};
@@ -134,10 +134,10 @@ fn a_lost_answer_is_no_conflict() {
     assert_eq!(bucket.content("x").unwrap(), b"theirs");
 }
 
-/// A put was done and its answer lost; the next try was refused for another reason (expired credentials), and that error alone was looked at: it
-/// says that nothing was written. So nobody knew of the object: the file was removed without a request and its object stayed, though the
-/// removal was told to be done, and every later `fsync` of the file said EBUSY, as if others had replaced it. Plans 71, 76 and 139 of
-/// `tests/tests/object_faults.rs` found it.
+/// A put took effect and its answer was lost. The next try was refused for another reason (expired credentials), and only that
+/// error counted: it says that nothing was written. So the mount did not know of the object. A removal of the file succeeded
+/// without a request, and its object stayed. Every later `fsync` of the file returned EBUSY, as if others had replaced it. Plans
+/// 71, 76 and 139 of `tests/tests/object_faults.rs` found it.
 #[test]
 fn what_a_refused_put_has_left_is_known_as_its_files_own() {
     let lost_and_refused = [Some(Fault::Lost), Some(Fault::Denied)];
@@ -194,8 +194,8 @@ fn what_a_refused_put_has_left_is_known_as_its_files_own() {
     assert_eq!(bucket.content("x").unwrap(), b"theirs");
 }
 
-/// A part of a file was written, the put was done and its answer lost, the next try refused. The bytes that were not written were looked for
-/// in the version before, which that put had replaced: the file could neither be read nor synced again (ESTALE).
+/// A part of a file was written, the put took effect and its answer was lost, the next try was refused. The unwritten bytes were
+/// read from the version before, which that put had replaced: the file could neither be read nor synced again (ESTALE).
 #[test]
 fn what_was_not_written_is_read_from_what_a_refused_put_has_left() {
     for reads_before in [false, true] {
@@ -304,7 +304,7 @@ fn a_file_without_a_name_is_written_and_read_and_gone() {
     file.write_all_at(0, &bytes(100_000)).unwrap();
     root.remove_file("tmp").unwrap();
     assert!(matches!(root.stat("tmp"), Err(Error::NotFound)));
-    // Its pages are written to where nobody sees them, and evicted.
+    // Its pages are written to a hidden place, and evicted.
     file.sync(SyncMode::All).unwrap();
     vfs.clean(vfs.root(), Clean::Pages, Dirty::Skip).unwrap();
     assert_eq!(file.read_to_end().unwrap(), bytes(100_000));

@@ -1,11 +1,11 @@
-//! Where a bucket is: what a user writes, and what the environment adds.
+//! The address of a bucket: the user's text, completed by the environment.
 //!
 //! # Boundary
-//! From `s3://BUCKET/PREFIX?KEY=VALUE` and variables to a [`Address`]. Reads no file and asks nobody.
+//! From `s3://BUCKET/PREFIX?KEY=VALUE` and variables to a [`Address`]. Reads no file and sends no request.
 //!
 //! # Why
-//! What is not understood is refused and named, since a parameter with a slip of the pen would mean another bucket. A source
-//! is shown to everybody who lists processes: it has no place for secrets.
+//! An unknown parameter is refused and named, because a typing error would otherwise mean another bucket. Any user that
+//! lists processes can see a source: it has no place for secrets.
 
 use percent_encoding::percent_decode_str;
 
@@ -30,10 +30,10 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads what follows `s3:`. What it does not say is taken from `variable`, by the names that AWS's own tools use.
+    /// Reads the text behind `s3:`. Missing parts are taken from `variable`, by the names that AWS's own tools use.
     ///
     /// # Errors
-    /// What is wrong, and how to write it.
+    /// The mistake, and the right form.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let example = "write s3://BUCKET or s3://BUCKET/PREFIX";
         let rest = text.strip_prefix("//").ok_or_else(|| example.to_owned())?;
@@ -133,7 +133,7 @@ fn prefix_of(text: &str) -> Result<String, String> {
 
 fn endpoint_of(text: String) -> Result<String, String> {
     if text.contains('@') {
-        // It is not shown: what stands before that is a secret.
+        // The text is not shown: the part before that is a secret.
         return Err("endpoint: credentials do not belong in it, which everybody can read; write \
                     http://HOST:PORT or https://HOST"
             .into());

@@ -1,11 +1,10 @@
 //! Signed requests over kept connections.
 //!
 //! # Boundary
-//! Requests by URL, with a signature if there is one to give; what the status means is the caller's to say.
+//! Requests by URL, signed if there are credentials; the caller interprets the status.
 //!
 //! # Concurrency
-//! Shared by all threads. Connections are kept and taken up again by `ureq`; credentials are renewed by a thread of their own
-//! (`credentials`).
+//! Shared by all threads. `ureq` keeps and reuses connections; a separate thread renews credentials (`credentials`).
 //!
 //! # Why
 //! Certificates are checked against the system's list, so that an administrator's own authority counts. Redirects are not
@@ -34,9 +33,9 @@ const CERTIFICATES: &[&str] = &[
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Until an answer begins.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// Until what is sent has gone: the largest part over a slow line.
+/// Until the body of a request is sent: the largest part over a slow line.
 const SENT_WITHIN: Duration = Duration::from_secs(120);
-/// Until its body has come.
+/// Until the body of the answer is read.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
 /// Connections that are kept.
 const IDLE_MAX: usize = 32;
@@ -74,7 +73,7 @@ impl Client {
         Ok(Self { agent, signer })
     }
 
-    /// Asks for `url` with these headers, and waits until the answer begins.
+    /// Requests `url` with these headers, and waits until the answer begins.
     pub(super) fn get(&self, url: &str, headers: Headers<'_>) -> Result<Answer> {
         self.ask(Method::GET, url, headers)
     }
@@ -129,7 +128,7 @@ impl Client {
     }
 }
 
-/// What a request was signed with; absent where nothing is signed.
+/// The credentials of a request's signature; absent where nothing is signed.
 pub(super) type SignedWith = Option<Arc<Credential>>;
 
 /// Names in small letters, and values.

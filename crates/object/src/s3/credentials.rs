@@ -35,9 +35,9 @@ use uvfs_concurrent::lock::Mutex;
 
 /// For a service that lends credentials: where there is none, nothing answers.
 const LENDER_WITHIN: Duration = Duration::from_secs(2);
-/// For so long a failure answers further questions: many threads may ask at once.
+/// A failure answers further questions for this time: many threads may ask at once.
 const FAILURE_HOLDS: Duration = Duration::from_secs(1);
-/// Credentials that are renewed early are used on until so long before their end.
+/// Credentials that are renewed early stay in use until this time before their end.
 const LAST_USE: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -200,13 +200,13 @@ impl Sources {
     }
 }
 
-/// What `error` and its causes say, in one line.
+/// The texts of `error` and its causes, in one line.
 fn explained(error: &reqsign_core::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();
-        // Some causes repeat what they caused.
+        // Some causes repeat the text of the error that they caused.
         if !text.contains(&said) {
             let _infallible = write!(text, ": {said}");
         }
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(lent.total(), 2);
     }
 
-    /// A renewal that failed was told with the stack of the thread, each frame a line.
+    /// A renewal that failed was logged with the stack of the thread, each frame a line.
     #[test]
     fn a_failure_is_one_line_and_answers_for_a_moment() {
         let (credentials, lent) = credentials(None);

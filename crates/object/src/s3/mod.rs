@@ -4,13 +4,14 @@
 //! One request of [`Store`] is one HTTP request, on the calling thread. Tries nothing again.
 //!
 //! # Trust
-//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`, and a whole
-//! object by its checksum where the store has one (`sum`). What is sent is signed with its sum (SHA-256), so that a store takes it whole or not at all. Who may be told that an object was written
-//! only after the store has said its tag: some answer 200 and then an error.
+//! Answers are checked against their requests: a range by its place, its length and its tag, a listing by `xml`, and a
+//! whole object by its checksum where the store has one (`sum`). A body is signed with its sum (SHA-256), so that a store
+//! takes it whole or not at all. A put succeeds only once the store has named the tag: some stores answer 200 and then an
+//! error.
 //!
 //! # Why
-//! Signing and the search for credentials are `reqsign`'s, HTTP is `ureq`'s, and a key goes through both as it is
-//! (decision 0024). Weakness: `reqsign` is asynchronous, so each signature runs in a small executor.
+//! `reqsign` signs and finds credentials, `ureq` does HTTP, and both leave a key unchanged (decision 0024). Weakness:
+//! `reqsign` is asynchronous, so each signature runs in a small executor.
 
 mod address;
 mod client;
@@ -34,11 +35,11 @@ use std::time::Duration;
 use sum::Sum;
 use uvfs_vfs::Timestamp;
 
-/// What is not encoded in a key, by the rules of signatures.
+/// The characters that are not encoded in a key, by the rules of signatures.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same where `/` separates.
 const PATH: &AsciiSet = &PLAIN.remove(b'/');
-/// A page of a listing is at most this long: 1000 keys of 1024 bytes, each as `%XX`, and what belongs to them.
+/// A page of a listing is at most this long: 1000 keys of 1024 bytes, each as `%XX`, and their attributes.
 const PAGE_BYTES_MAX: u64 = 8 << 20;
 /// The mark of a put, as an object's own metadata.
 const MARK: &str = "x-amz-meta-uvfs-put";
@@ -68,10 +69,10 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// The bucket at `address`. Asks nobody.
+    /// The bucket at `address`. Sends no request.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] if certificates are needed and the system has no list of who signs them.
+    /// [`StoreError::Unreachable`] if certificates are needed and the system has no list of authorities.
     pub fn new(address: &Address) -> Result<Self> {
         let client = Client::new(address)?;
         Ok(Self { client, url: address.url(), bucket: address.bucket.clone() })
@@ -98,7 +99,7 @@ impl S3Store {
         }
     }
 
-    /// What an answer without the wanted status means.
+    /// The meaning of an answer without the wanted status.
     fn refusal(&self, answer: Answer) -> StoreError {
         let after = answer.header("retry-after").and_then(tag::retry_after);
         let region = answer.header("x-amz-bucket-region").map(str::to_owned);
@@ -135,7 +136,7 @@ impl S3Store {
                 true => StoreError::Busy { said: text, after: Some(Duration::ZERO) },
                 false => StoreError::Credentials(text),
             },
-            // Some stores say so of a key that they do not know, too: that was told above by its code.
+            // Some stores use 404 for an unknown key, too: the code above has sorted that out.
             (404, _) => StoreError::NotFound,
             (412, _) => StoreError::Changed,
             (403, _) => StoreError::Denied(text),
@@ -162,12 +163,12 @@ impl S3Store {
         format!("{}?partNumber={number}&uploadId={upload}", self.url_of(key))
     }
 
-    /// Where a copy comes from, as a header says it.
+    /// The source of a copy, as the header's text.
     fn source(&self, key: &str) -> String {
         format!("/{}/{}", self.bucket, utf8_percent_encode(key, PATH))
     }
 
-    /// The tag in the header of an answer that says that something was taken.
+    /// The tag in the header of an answer that accepts a put.
     fn tag_of(&self, answer: Answer) -> Result<Tag> {
         if answer.status() != 200 {
             return Err(self.refusal(answer));
@@ -189,7 +190,7 @@ impl S3Store {
         tag::parse(&tag).ok_or(StoreError::Broken("it was done, and no tag told"))
     }
 
-    /// What an error says that came behind status 200.
+    /// The refusal in an error document that follows status 200.
     fn late_refusal(&self, document: &[u8]) -> Option<StoreError> {
         let said = xml::said(document);
         Some(match said.code.as_str() {
@@ -213,7 +214,7 @@ impl S3Store {
     }
 }
 
-/// The header by which a condition is said, if there is one.
+/// The header of a condition, if there is one.
 fn conditional<'a>(condition: Condition<'a>) -> Option<(&'static str, &'a str)> {
     match condition {
         Condition::Absent => Some(("if-none-match", "*")),

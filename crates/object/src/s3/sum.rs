@@ -1,12 +1,12 @@
-//! Checksums of whole objects, as a store tells them.
+//! Checksums of whole objects, as a store sends them.
 //!
 //! # Boundary
-//! From the headers of an answer and its bytes to whether the two agree. Asks the store for nothing.
+//! Compares the headers of an answer with its bytes. Sends no request.
 //!
 //! # Why
 //! TCP's checksum has 16 bits, and plain HTTP has no other: a broken card, proxy or store passes a flipped bit on. S3 keeps a
-//! checksum with each object and tells it to a client that asks for it and for the whole object. Weakness: nothing is checked of
-//! a range, nor of an object whose checksum is made of those of its parts.
+//! checksum with each object and sends it to a client that asks for it and for the whole object. Weakness: neither ranges
+//! nor objects whose checksum is made of those of their parts are checked.
 
 use super::client::Answer;
 use crate::store::{Result, StoreError};
@@ -19,7 +19,7 @@ pub(super) const WANTED: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_NVME);
 
-/// A kind of checksum: its header, and the function that computes what the header says of some bytes.
+/// A kind of checksum: its header, and the function that computes the header's text for some bytes.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     header: &'static str,
@@ -38,7 +38,7 @@ const KINDS: [Kind; 5] = [
     Kind { header: "x-amz-checksum-sha1", of: |bytes| from_hex(&hex_sha1(bytes)) },
 ];
 
-/// A checksum that a store has told of an object.
+/// A store's checksum of an object.
 #[derive(Debug)]
 pub(super) struct Sum {
     kind: Kind,
@@ -75,7 +75,7 @@ fn big_endian(sum: u32) -> String {
     base64_encode(&sum.to_be_bytes())
 }
 
-/// The base64 of what `hex` says.
+/// The base64 of the bytes in `hex`.
 fn from_hex(hex: &str) -> String {
     let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
     let bytes: Vec<u8> = digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();

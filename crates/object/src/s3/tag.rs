@@ -18,10 +18,10 @@ use reqsign_core::time::Timestamp as Instant;
 use std::time::UNIX_EPOCH;
 use uvfs_vfs::Timestamp;
 
-/// What begins a tag that is made of size and time.
+/// The first character of a tag that is made of size and time.
 const MADE: char = '~';
 
-/// The tag in `text`; absent if that says none.
+/// The tag in `text`, if there is one.
 pub(super) fn parse(text: &str) -> Option<Tag> {
     let text = text.trim();
     let strong = text.strip_prefix("W/").or_else(|| text.strip_prefix("w/")).unwrap_or(text);
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Option<Tag> {
     (!bare.is_empty()).then(|| Tag(format!("\"{bare}\"").into()))
 }
 
-/// What stands for the tag of an object that has none.
+/// The substitute for the tag of an object that has none.
 pub(super) fn made_of(size: u64, modified: Timestamp) -> Tag {
     Tag(format!("{MADE}{size}-{}", modified.seconds).into())
 }
@@ -44,7 +44,7 @@ pub(super) fn condition(tag: &Tag) -> Option<&str> {
     (!is_made(tag)).then_some(&tag.0)
 }
 
-/// The tag of an object of `size` bytes that `answer` is about; absent if it says neither a tag nor a time.
+/// The tag of an object of `size` bytes, from `answer`; absent if it has neither a tag nor a time.
 pub(super) fn of_answer(answer: &Answer, size: u64) -> Option<Tag> {
     if let Some(tag) = answer.header("etag").and_then(parse) {
         return Some(tag);

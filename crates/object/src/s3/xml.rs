@@ -1,8 +1,9 @@
-//! The documents that are read of S3: a page of a listing, an error, and what says that something was made; and the one that
-//! is sent, a list of parts.
+//! The documents of S3 that are read: a page of a listing, an error, and the confirmation of a put; and the one that is
+//! sent, a list of parts.
 //!
 //! # Boundary
-//! From bytes that nobody vouches for to values. What is cut, or contradicts itself or the request, is refused as a whole.
+//! From untrusted bytes to values. A document that is truncated, or contradicts itself or the request, is refused as a
+//! whole.
 //!
 //! # Why
 //! Half a listing that passes for a whole one makes files vanish, so a page counts only if its last tag was read. Keys are
@@ -98,7 +99,7 @@ pub(super) fn page(document: &[u8], request: &ListRequest<'_>) -> Result<Page> {
         }
         Ok(())
     })?;
-    // What is said of the encoding may stand behind the keys.
+    // The element that names the encoding may stand behind the keys.
     if encoded {
         for entry in &mut page.entries {
             entry.key = decoded(&entry.key)?;
@@ -176,7 +177,7 @@ pub(super) fn parts(parts: &[Tag]) -> String {
     )
 }
 
-/// What an error document says.
+/// The contents of an error document.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) code: String,
@@ -184,7 +185,7 @@ pub(super) struct Said {
     pub(super) region: Option<String>,
 }
 
-/// Reads an error document; what of it can be read.
+/// Reads the readable part of an error document.
 pub(super) fn said(document: &[u8]) -> Said {
     let mut said = Said::default();
     // A proxy may answer with a page of its own: then only the status is known.
