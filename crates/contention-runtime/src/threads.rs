@@ -416,7 +416,7 @@ unsafe fn create_virtual(
     };
     if thread.detached.get() {
         let detached = libc::PTHREAD_CREATE_DETACHED;
-        // SAFETY: as above; what we changed is put back.
+        // SAFETY: `attributes` is not null, because `detached` was read from it. Restores the state that was changed there.
         unsafe { libc::pthread_attr_setdetachstate(attributes.cast_mut(), detached) };
     }
     if result != 0 {

@@ -226,7 +226,7 @@ pub struct Sweep {
     pub bends: Vec<Bend>,
 }
 
-/// Evaluates a sweep. Measurements may come in any order.
+/// Evaluates a sweep. Measurements may be in any order.
 ///
 /// # Errors
 /// None at all, two of one core count, runs that cannot be compared, or no count of work.

@@ -9,12 +9,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something was not done.
 ///
-/// [`Error::Ended`] is of the whole volume. Every other error is of one operation: it was refused, or what it did is taken
-/// back, and the volume goes on. An operation of several steps says in its own words what a failure leaves.
+/// [`Error::Ended`] is of the whole volume. Every other error is of one operation: it was refused, or its changes are
+/// undone, and the volume continues. An operation of several steps says in its own words what a failure leaves.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The format: the image contradicts itself, or uses what is not written.
+    /// The format: the image contradicts itself, or has a feature that this crate does not write.
     Format(uvfs_ext::Error),
     /// Writing has ended, because the device failed in a way after which the image could only be made worse. The text names the
     /// cause, and says whether committed data is safe. Reads continue.

@@ -24,7 +24,7 @@ impl BuildHasher for Seeded {
     }
 }
 
-/// What was taken in so far.
+/// The state of the hash so far.
 #[derive(Debug)]
 pub(crate) struct Folded(u64);
 

@@ -2,7 +2,7 @@
 //! Writes ext4 images with a journal, by many threads and safe against a crash at any moment.
 //!
 //! # Boundary
-//! `uvfs-ext` is the format, in pure functions; here is what has state and locks. Knows no VFS and no FUSE. From the
+//! `uvfs-ext` has the format, in pure functions; this crate has state and locks. Knows no VFS and no FUSE. From the
 //! bottom: devices that are written and flushed ([`device`]), blocks that are changed in transactions and committed through a
 //! journal ([`store`]), bringing a journal to the image after a crash ([`recover`]), operations ([`Volume`]). Plan and order:
 //! decision 0023.

@@ -21,7 +21,7 @@ uvfs_concurrent::lock_classes! {
     /// Orphans.
     EXT_ORPHANS = 377, "ext-orphans", "the list of inodes without names, and the superblock";
     /// One group.
-    EXT_GROUP = 378, "ext-group", "what of one block group is in use";
+    EXT_GROUP = 378, "ext-group", "blocks and inodes of one block group that are in use";
     /// Totals.
     EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that wait for a commit";
     /// The log.

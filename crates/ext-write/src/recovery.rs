@@ -12,7 +12,7 @@ use std::sync::Arc;
 use uvfs_ext::encode::journal::JournalHead;
 use uvfs_ext::{Image, Inode, Place, Recovery, Run, Source};
 
-/// Brings what the journal of the image on `device` has newer to its place, and empties the journal. `None` if nothing needed
+/// Writes the newer blocks in the journal of the image on `device` to their places, and empties the journal. `None` if nothing needed
 /// that.
 ///
 /// # Errors

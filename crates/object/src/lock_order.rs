@@ -7,9 +7,9 @@
 uvfs_concurrent::lock_classes! {
     in STORES;
     /// Objects that are being changed.
-    OBJECT_GATES = 361, "object-gates", "which objects of a store a thread changes";
+    OBJECT_GATES = 361, "object-gates", "objects of a store that threads change";
     /// Files in work.
-    OBJECT_IN_WORK = 362, "object-in-work", "which files of an object store are made here or open for writing, and what was changed here";
+    OBJECT_IN_WORK = 362, "object-in-work", "files of an object store that are created or open for writing here, and recent changes made here";
     /// Buffers.
     OBJECT_ALLOWANCE = 363, "object-allowance", "bytes that buffers of uploads to an object store may have";
     /// Credentials.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! line             transfers, cycles       what it is
-//! Super, 0         240, 60,000 of both     a lock (80 %) and a pointer beside it that nobody writes (20 %)
+//! Super, 0         240, 60,000 of both     a lock (80 %) and a pointer beside it without writes (20 %)
 //! counters, 0      100, 20,000             two counters of two nodes: all false
 //! Dentry (two), 1  20 each, 5,000 each     a reference count: all true
 //! Super, 1         none; 40 misses that memory answers, 10,000

@@ -4,11 +4,11 @@
 //! Units, entries, functions, lines, static variables. What a type looks like is [`super::types`]'s.
 //!
 //! # Concurrency
-//! None; what was once worked out is kept behind cells.
+//! None; results are kept behind cells.
 //!
 //! # Why
 //! All addresses that will be asked are given at the start, so one walk over a unit answers them all,
-//! and units that nobody asks for are never walked. Weakness: a program that was linked into one unit
+//! and units without such an address are never walked. Weakness: a program that was linked into one unit
 //! (full link-time optimisation) is walked whole.
 
 use super::image::{Files, Image};

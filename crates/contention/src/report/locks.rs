@@ -3,7 +3,7 @@
 //! # Boundary
 //! Columns, their names and their order are those of `uvfs_concurrent::lock::meter`'s table, which defines
 //! them. BOUNCE, the part of the acquisitions that took the lock's line from another core,
-//! comes in addition, before the name.
+//! is added before the name.
 //!
 //! # Why
 //! A simulated and a measured table can be laid side by side. Only the first heading differs: whether a word

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use uvfs_concurrent::lock::RwLock;
 use uvfs_ext::Device;
 
-/// An image in memory. What was written survives nothing, flushed or not.
+/// An image in memory. Its contents survive no crash, flushed or not.
 pub struct WritableMemory {
     length: u64,
     bytes: RwLock<Vec<u8>>,
@@ -19,7 +19,7 @@ impl WritableMemory {
         Self { length: bytes.len() as u64, bytes: RwLock::new(&EXT_MEMORY, bytes) }
     }
 
-    /// A copy of what is there now.
+    /// A copy of the present contents.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }

@@ -1,14 +1,14 @@
 //! Devices that are written: a file under an exclusive lock, memory, a part of one of them.
 //!
 //! # Boundary
-//! Bytes at offsets, and one promise: what was written before a [`WriteDevice::flush`] that returned is there after a
+//! Bytes at offsets, and one promise: writes before a [`WriteDevice::flush`] that returned are there after a
 //! crash. Writes between two flushes reach the medium in any order, in part, or not at all. Knows no format.
 //!
 //! # Concurrency
 //! Called by many threads at once. Writes of overlapping ranges are the callers' to avoid.
 //!
 //! # Why
-//! A trait beside [`Device`] and not a part of it: what only reads an image cannot reach a way to write it.
+//! A trait beside [`Device`] and not a part of it: code that only reads an image has no method to write it.
 
 mod file;
 mod memory;
@@ -37,23 +37,23 @@ pub trait WriteDevice: Device {
     /// does not tell.
     fn flush(&self) -> io::Result<()>;
 
-    /// Whether what is written can still be found: a file may have lost its last name, or its end. Asked after each flush and
+    /// Whether written data can still be found: a file may have lost its last name, or its end. Asked after each flush and
     /// every few seconds; after an error nothing is written any more.
     ///
     /// # Errors
-    /// What became of the medium; [`io::ErrorKind::NotFound`] if no program can find any of it.
+    /// The state of the medium; [`io::ErrorKind::NotFound`] if no program can find any of it.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// The range is not used any more. Returns whether the medium was told; what is read there afterwards is anything.
+    /// The range is not used any more. Returns whether the medium got the request; later reads there return any bytes.
     ///
     /// # Errors
     /// Those of the medium, except that it has no such operation.
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool>;
 }
 
-/// A part of another device that is written: a partition, or what lies behind an offset.
+/// A part of another device that is written: a partition, or all bytes from an offset on.
 #[derive(Debug, Clone)]
 pub struct WritableWindow {
     device: Arc<dyn WriteDevice>,
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap()[500..9500], bytes);
     }
 
-    /// An image file was removed or cut under its writer: everything was written to nowhere, and every flush succeeded.
+    /// An image file was removed or cut under its writer: all writes were lost, and every flush succeeded.
     #[test]
     fn a_file_that_was_removed_or_cut_is_noticed() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 //! # Why
 //! A medium may bring writes that were not flushed in any order, in part, or never. Writes and flushes take time, and threads
 //! overlap: a flush that returned covers the writes that had returned before it began. The states that a crash can leave are
-//! therefore: what such a flush covers, and any subset of the sectors of all other writes that had begun. A superblock of two
+//! therefore: all writes that such a flush covers, and any subset of the sectors of all other writes that had begun. A superblock of two
 //! sectors with one checksum over both is not safe on such a medium, also as the kernel writes it: [`Record::with_whole`] names bytes
 //! that are not torn. Weakness: a medium that breaks the sector it is writing is not imitated.
 
@@ -17,10 +17,10 @@ use std::ops::Range;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::Device;
 
-/// What reaches the medium as one.
+/// The unit that reaches the medium whole.
 const SECTOR: u64 = 512;
 
-/// What happened at one moment. What ends names the moment at which it began.
+/// An event at one moment. The end of a write or flush names the moment of its beginning.
 #[derive(Debug, Clone)]
 enum Event {
     WriteBegins { offset: u64, bytes: Vec<u8> },
@@ -43,7 +43,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// What a [`Recorder`] recorded: the image before, and what happened.
+/// What a [`Recorder`] recorded: the image before, and the events.
 #[derive(Debug, Clone)]
 pub struct Record {
     before: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Record {
 }
 
 impl Recorder {
-    /// Records what is done to an image of these bytes.
+    /// Records the writes to an image of these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         let memory = WritableMemory::new(bytes.clone());
         let events = Mutex::new(&EXT_RECORD, Vec::new());
@@ -65,7 +65,7 @@ impl Recorder {
         Self { while_flushing: Box::new(call), ..self }
     }
 
-    /// Notes what happens; gives its moment.
+    /// Records an event; returns its moment.
     fn note(&self, event: Event) -> usize {
         let mut events = self.events.lock();
         events.push(event);
@@ -114,10 +114,10 @@ impl WriteDevice for Recorder {
     }
 }
 
-/// What a medium makes of flushes.
+/// How a medium treats flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushes {
-    /// What was written before them is there.
+    /// Earlier writes survive.
     Kept,
     /// Nothing: as a medium that lies. Only for tests that prove that they can fail.
     Dropped,
@@ -268,7 +268,7 @@ impl<D: WriteDevice> Faulty<D> {
         *self.left.lock() = faults;
     }
 
-    /// What lies behind it.
+    /// The device behind it.
     pub fn device(&self) -> &D {
         &self.device
     }

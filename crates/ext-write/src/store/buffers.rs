@@ -24,7 +24,7 @@ pub(super) struct Buffer {
     pub(super) contents: Mutex<Contents>,
 }
 
-/// What is in a block, and which transaction changed it last.
+/// The contents of a block, and the transaction that changed it last.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// `None` until it is read. Shared with readers and with transactions that froze it; copied when it is shared and changed.
@@ -58,7 +58,7 @@ impl Buffers {
 
     /// The buffer of `block`, whose contents may have to be read.
     pub(super) fn get(&self, block: u64) -> Arc<Buffer> {
-        // Neighbours go to neighbouring shards, and what lies a group apart too.
+        // Neighbours are in neighbouring shards, and blocks a group apart, too.
         let at = (block ^ block >> 6 ^ block >> 15) as usize % SHARDS;
         let mut shard = self.shards[at].lock();
         if let Some(found) = shard.get(&block) {

@@ -1,7 +1,7 @@
 //! A device whose failed writes and flushes are counted.
 //!
 //! # Why
-//! Data, logs and superblocks are written in many places, and each of them may fail: all of them come by here.
+//! Data, logs and superblocks are written in many places, and each write may fail: all of them pass through this device.
 
 use crate::device::WriteDevice;
 use std::io::{self, IoSlice};

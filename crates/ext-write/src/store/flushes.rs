@@ -13,7 +13,7 @@
 //! F1. A flush covers the writes that returned before it began. A caller takes its ticket behind its writes, so only a flush
 //!     of a higher number covers them.
 //! F2. At most one flush is under way. Callers that arrive meanwhile share the next one.
-//! F3. After a failed flush no other one begins, and no caller is told that one succeeded: the kernel reports a lost page once
+//! F3. After a failed flush no other one begins, and no caller gets success: the kernel reports a lost page once
 //!     and calls it clean afterwards, so a second flush would succeed over the loss.
 //!
 //! # Why
@@ -30,7 +30,7 @@ use uvfs_concurrent::lock::{Condvar, Mutex};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket(u64);
 
-/// What a caller has to do next.
+/// A caller's next step.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// Return: its writes are stable.
@@ -91,7 +91,7 @@ impl Flushes {
         Self { device, numbers, changed: Condvar::default() }
     }
 
-    /// A ticket for what the caller wrote until now.
+    /// A ticket for the caller's writes until now.
     pub(super) fn ticket(&self) -> Ticket {
         self.numbers.lock().ticket()
     }
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A caller was told that its write was stable by a flush that had begun before the write, and a flush that succeeded
+    /// A caller's write was reported stable by a flush that had begun before the write, and a flush that succeeded
     /// after a failed one hid what that one had lost. Every interleaving of three callers is run here.
     #[test]
     fn a_caller_returns_behind_a_flush_that_began_after_its_write_and_never_behind_a_failed_one() {

@@ -10,7 +10,7 @@ thread_local! {
     static OPEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread has a handle: then it may not wait for what a holder of another one might need a commit for.
+/// Whether this thread has a handle: then it must not wait for a holder of another handle, which may need a commit.
 pub(crate) fn thread_has_handle() -> bool {
     OPEN.get()
 }
@@ -61,7 +61,7 @@ impl<'s> Handle<'s> {
         self.contents(block, role, |bytes| change(Arc::make_mut(bytes)))
     }
 
-    /// Does the same, and gives the contents before the change.
+    /// Does the same, and returns the contents before the change.
     ///
     /// # Errors
     /// As [`Handle::modify`].
@@ -135,7 +135,7 @@ impl<'s> Handle<'s> {
         self.store.read(block)
     }
 
-    /// `blocks` hold metadata no more: what transactions before brought there is neither replayed nor brought to its
+    /// `blocks` hold no metadata any more: their contents in earlier transactions are neither replayed nor brought to its
     /// place any more, once this one is stable.
     pub fn forget(&mut self, blocks: Range<u64>) {
         self.changed = true;

@@ -48,7 +48,7 @@ use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Block, Blocks};
 
-/// What a block is, for the order in which it is written where there is no journal.
+/// The kind of a block, for the order of writes without a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Inodes, bitmaps, descriptors, maps, attributes.
@@ -67,7 +67,7 @@ pub trait Owner: Sync {
     /// Ends writing.
     fn closing(&self, handle: &mut Handle<'_>) -> Result<()>;
 
-    /// What was freed in a transaction that is stable now may be used again.
+    /// Blocks freed in a transaction that is stable now may be used again.
     fn committed(&self, freed: Vec<Range<u64>>);
 }
 
@@ -157,7 +157,7 @@ struct State {
     /// A thread commits or brings blocks to their places.
     busy: bool,
     failed: Option<Ended>,
-    /// Handles are not begun any more; what was begun is committed.
+    /// No new handles; the open ones are committed.
     shut: Option<Arc<str>>,
     /// Blocks of the log in use.
     log_used: usize,
@@ -198,7 +198,7 @@ pub struct Store {
     log_blocks: usize,
     /// Blocks that a transaction may have.
     capacity: usize,
-    /// Blocks that may wait to come to their places.
+    /// Blocks that may wait for a checkpoint.
     waiting_max: usize,
 }
 
@@ -206,10 +206,10 @@ pub struct Store {
 const CAPACITY_UNLOGGED: usize = 4096;
 /// Blocks that a transaction may have however few buffers there are: less makes each commit serve few operations.
 const CAPACITY_FEW: usize = 256;
-/// Share of the buffers that a transaction may have, and that may wait to come to their places.
+/// Share of the buffers that a transaction may have, and that may wait for a checkpoint.
 const CAPACITY_SHARE: usize = 4;
 const WAITING_SHARE: usize = 2;
-/// Bytes of a block in memory beside its contents: a buffer, its place in a table, and what the allocator adds.
+/// Bytes of a block in memory beside its contents: a buffer, its place in a table, and the allocator's overhead.
 const BLOCK_OVERHEAD: u64 = 160;
 /// Said after the cause, unless the device itself is gone.
 const KEPT: &str = "; committed data is safe: mount the image again";
@@ -302,7 +302,7 @@ impl Store {
         !running.blocks.is_empty() || !running.revoked.is_empty()
     }
 
-    /// Bytes of buffers, and of what waits to come to its place. A block that lies in both is counted twice: it does
+    /// Bytes of buffers, and of blocks that wait for a checkpoint. A block that lies in both is counted twice: it does
     /// as soon as it is changed again.
     pub fn held_bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size, which may be of a moment before.
@@ -325,12 +325,12 @@ impl Store {
         self.state.lock().failed.clone()
     }
 
-    /// A ticket for what was written to the device until now: see `Store::flush_behind`.
+    /// A ticket for all writes to the device until now: see `Store::flush_behind`.
     pub(crate) fn ticket(&self) -> Ticket {
         self.flushes.ticket()
     }
 
-    /// Returns when what was written before `ticket` survives a crash; flushes unless another thread has done that since.
+    /// Returns when all writes before `ticket` survive a crash; flushes unless another thread has done that since.
     ///
     /// # Errors
     /// [`Error::Ended`]: a failed flush ends writing, also one that another thread asked for.
@@ -338,7 +338,7 @@ impl Store {
         self.flushes.wait(ticket).map_err(|error| self.end_writing(error))
     }
 
-    /// Returns when what was written to the device before the call survives a crash.
+    /// Returns when all writes to the device before the call survive a crash.
     ///
     /// # Errors
     /// [`Error::Ended`]: see `Store::flush_behind`.
@@ -385,7 +385,7 @@ impl Store {
         blocks
     }
 
-    /// The number of the running transaction: what a handle does now is stable when that is.
+    /// The number of the running transaction: a handle's changes are stable when that is.
     pub fn running(&self) -> u32 {
         self.state.lock().running
     }
@@ -606,7 +606,7 @@ impl Store {
         done
     }
 
-    /// After a checkpoint: says in the journal that there is nothing to replay.
+    /// After a checkpoint: marks the journal as empty.
     ///
     /// # Errors
     /// Those of the device; [`Error::Ended`].

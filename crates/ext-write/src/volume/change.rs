@@ -14,7 +14,7 @@ use uvfs_ext::encode::inode::Time;
 use uvfs_ext::encode::xattr::{self, Stored};
 use uvfs_ext::{Inode, Kind};
 
-/// What a set of privileges is kept in (capabilities(7)).
+/// The attribute of a file's privileges (capabilities(7)).
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// An inode as it is, while no other thread changes it.
@@ -35,7 +35,7 @@ impl Look<'_> {
     }
 }
 
-/// What becomes of an inode.
+/// The changes of an inode.
 #[derive(Debug, Default)]
 pub struct Change {
     /// Its attributes.
@@ -144,7 +144,7 @@ impl Volume {
         look(&Look { volume: self, inode: &self.load(number)? })
     }
 
-    /// Changes an inode to what `decide` says when it has looked at it; the time of the change is now. Gives what it is
+    /// Changes an inode as `decide` says after reading it; the time of the change is now. Returns the state
     /// afterwards.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Volume {
         })
     }
 
-    /// Takes away what `privileges` says, before the contents of a file change that this thread has locked.
+    /// Removes the rights in `privileges`, before the contents of a file change that this thread has locked.
     pub(super) fn drop_privileges(
         &self,
         inode: &mut Inode,
@@ -252,7 +252,7 @@ impl Volume {
 }
 
 impl Op<'_> {
-    /// Brings the extended attributes of an inode from what they were to what they are to be.
+    /// Changes the extended attributes of an inode from the old to the new ones.
     pub(super) fn put_places(
         &mut self,
         inode: &mut Inode,

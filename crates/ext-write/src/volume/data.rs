@@ -38,7 +38,7 @@ impl Volume {
         }
     }
 
-    /// Writes `bytes`, and takes from the file what `privileges` says. Gives how many were written, from the beginning.
+    /// Writes `bytes`, and removes the rights in `privileges` from the file. Returns how many were written, from the beginning.
     ///
     /// # Errors
     /// [`Error::NoSpace`] and those of the device, if nothing was written; [`Error::NotPermitted`] by flags.
@@ -116,7 +116,7 @@ impl Volume {
         self.truncate_as(number, length, Privileges::Stay)
     }
 
-    /// Sets the size of a file, and takes from it what `privileges` says.
+    /// Sets the size of a file, and removes the rights in `privileges` from it.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -370,7 +370,7 @@ impl Volume {
         }
     }
 
-    /// Zeros in what is written of `range` of a file.
+    /// Zeros the written part of `range` of a file.
     fn clear(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
         let size = u64::from(self.image.superblock().block_size);
         for run in self.image.map(inode, range.start / size..range.end.div_ceil(size))? {
@@ -396,7 +396,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A regular file whose data is written by us, and which may grow.
+    /// A regular file whose data this crate writes, and which may grow.
     fn file(&self, number: u32) -> Result<Inode> {
         let inode = self.load(number)?;
         match inode.kind() {
@@ -418,7 +418,7 @@ fn has_extents(inode: &Inode) -> bool {
     inode.block_bytes()[2..4] != [0, 0]
 }
 
-/// What of a preallocated extent becomes written when data goes into a part of it.
+/// The part of a preallocated extent that becomes written by a write to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Convert {
     /// That part: the extent is split.
@@ -427,7 +427,7 @@ enum Convert {
     Extent,
 }
 
-/// Where a write goes.
+/// The target of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAt {
     /// There.

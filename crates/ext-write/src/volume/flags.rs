@@ -20,12 +20,12 @@
 use crate::error::{Error, Result};
 use uvfs_ext::Inode;
 
-/// Refuses what an immutable inode forbids.
+/// Refuses changes of an immutable inode.
 pub(super) fn may_grow(inode: &Inode) -> Result<()> {
     if inode.is_immutable() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Refuses what an immutable inode forbids, and an append-only one, too.
+/// Refuses changes of an immutable or append-only inode.
 pub(super) fn may_change(inode: &Inode) -> Result<()> {
     if inode.is_append_only() { Err(Error::NotPermitted) } else { may_grow(inode) }
 }

@@ -1,15 +1,15 @@
 //! Blocks and inodes, allocated by group.
 //!
 //! # Concurrency
-//! One lock for each group. A thread that looks for room takes the group it wants, and skips others that are busy; only
+//! One lock for each group. A thread that needs room locks the group it wants, and skips others that are busy; only
 //! when all that were free had none does it wait for the busy ones. An operation asks for a block when it needs one; if there is
-//! none, it is taken back ([`super::undo`]).
+//! none, it is undone ([`super::undo`]).
 //!
 //! # Why
 //! A freed block is used again only when the transaction that freed it is stable ([`Waiting`]): before, a crash brings its
 //! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched. A bitmap that
 //! contradicts its checksum or its descriptor would give blocks of one file to another: its group is set aside, as in the
-//! kernel. Nothing is allocated there, what would be freed there is an error, and the bitmap is never written.
+//! kernel. Nothing is allocated there, freeing there is an error, and the bitmap is never written.
 
 use super::undo::{Op, Step};
 use super::{Volume, time};
@@ -33,7 +33,7 @@ struct State {
     inodes: Trust,
 }
 
-/// What is known of a bitmap.
+/// State of a bitmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     /// It was not looked at yet.
@@ -85,7 +85,7 @@ pub(super) struct Groups {
     space: Mutex<Space>,
 }
 
-/// What there is on a volume.
+/// Room on a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Free blocks.
@@ -106,7 +106,7 @@ pub(super) enum From {
     Kept,
 }
 
-/// What becomes of blocks or of an inode.
+/// The new state of blocks or of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Free,
@@ -131,7 +131,7 @@ enum Busy {
 }
 
 impl Groups {
-    /// Reads all descriptors: their sums are the totals, whatever the superblock says.
+    /// Reads all descriptors: their sums are the totals, not the fields of the superblock.
     pub(super) fn new(image: &Image) -> Result<Self> {
         let mut space = Space::default();
         let groups = image.superblock().groups;
@@ -169,12 +169,12 @@ impl Groups {
         self.space.lock().kept
     }
 
-    /// Whether blocks come free with the next commit.
+    /// Whether the next commit frees blocks.
     pub(super) fn has_waiting(&self) -> bool {
         self.space.lock().waiting > 0
     }
 
-    /// What was freed is stable, and may be used again.
+    /// Freed blocks are stable, and may be used again.
     pub(super) fn reuse(&self, freed: Vec<Range<u64>>, superblock: &Superblock) {
         for run in freed {
             let number = group_of(run.start, superblock);
@@ -417,7 +417,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Takes back what an allocation or freeing of blocks of one group did.
+    /// Undoes an allocation or freeing of blocks of one group.
     pub(super) fn change_blocks(&mut self, run: Range<u64>, to: Use, waits: Waits) -> Result<()> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let number = group_of(run.start, superblock);
@@ -487,7 +487,7 @@ impl Op<'_> {
         let top = directory && parent == uvfs_ext::ROOT;
         let spread = name.iter().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(*byte));
         let first = if top { spread % superblock.groups } else { home };
-        // A directory goes where there is more than the average; when there is no such group, anywhere.
+        // A directory is placed in a group with more room than the average; when there is no such group, anywhere.
         let (inodes, blocks) = {
             let space = self.volume.groups.space.lock();
             if space.inodes == 0 {
@@ -660,7 +660,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Whether the bitmap of a group's blocks is to be believed: its checksum, its number of free blocks, and that metadata is in
+    /// Whether the bitmap of a group's blocks is valid: its checksum, its number of free blocks, and that metadata is in
     /// use. If not, the group is set aside, with what it said was free.
     fn blocks_are_sound(&self, number: u32, state: &mut State) -> Result<bool> {
         if state.blocks == Trust::Unknown {
@@ -728,7 +728,7 @@ impl Op<'_> {
         bytes
     }
 
-    /// The bitmap of a group whose blocks were never touched: its metadata, and what lies behind its end.
+    /// The bitmap of a group whose blocks were never touched: its metadata, and the bits behind its end.
     fn make_block_bitmap(&mut self, number: u32, state: &mut State) -> Result<()> {
         if !state.group.no_block_bitmap {
             return Ok(());

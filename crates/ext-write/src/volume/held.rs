@@ -1,4 +1,4 @@
-//! Inodes that users refer to: found by name or by number, listed, given back.
+//! Inodes that users refer to: found by name or by number, listed, released.
 //!
 //! # Why
 //! A user that has found an inode may use it later, when its name is removed. Between the two steps the number could be reused;
@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use uvfs_ext::encode::index::Node;
 use uvfs_ext::{Inode, Kind};
 
-/// An inode that is held: [`Volume::forget`] gives it back.
+/// An inode that is held: [`Volume::forget`] releases it.
 #[derive(Debug, Clone)]
 pub struct Held(pub Inode);
 
@@ -27,7 +27,7 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// Its inode.
     pub number: u32,
-    /// What its entry says it is.
+    /// The kind in its entry.
     pub kind: Option<Kind>,
     /// Where the next one is.
     pub next: u64,
@@ -36,7 +36,7 @@ pub struct Listed {
 }
 
 impl Volume {
-    /// What `name` means in `directory`, held.
+    /// The inode that `name` means in `directory`, held.
     ///
     /// # Errors
     /// As [`Volume::inode`].
@@ -106,7 +106,7 @@ impl Volume {
     }
 
     /// Where leaves are split: names move, but their hashes do not. A position is the hash of the index, and behind it another
-    /// one of the name, which tells those apart that the index does not.
+    /// one of the name, which distinguishes names of one hash.
     fn list_by_hash(
         &self,
         directory: &Inode,
@@ -135,7 +135,7 @@ impl Volume {
         if indexed {
             let (mut path, first) = self.path(directory, ((from >> 31) as u32) << 1)?;
             add(&mut found, first)?;
-            // Names of one hash are told together, whatever leaf they are in.
+            // Names of one hash are returned together, whatever leaf they are in.
             let mut leaves = directory.size() / self.block_size();
             while let Some((next, runs_on)) = self.leaf_behind(directory, &mut path)? {
                 // No more leaves than blocks: an index that names itself ends there.
@@ -190,7 +190,7 @@ impl Volume {
         self.forget_all(number, 1)
     }
 
-    /// Gives so many holds back.
+    /// Releases so many holds.
     ///
     /// # Errors
     /// Those of freeing an inode that is not held any more.

@@ -94,7 +94,7 @@ mod time {
     }
 }
 
-/// What is known of an inode in use.
+/// State of an inode in use.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The last transaction that changed it, or a later one.
@@ -145,11 +145,11 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the image on `device` for writing: brings its journal to it, removes what had no names at the last crash, and says in
+    /// Opens the image on `device` for writing: brings its journal to it, frees inodes that had no names at the last crash, and says in
     /// its superblock that it is in use.
     ///
     /// # Errors
-    /// [`Error::NotWritable`] for what can be read and is not written, by name; those of reading; those of the device.
+    /// [`Error::NotWritable`] names a feature that can be read and is not written; those of reading; those of the device.
     pub fn open(device: Arc<dyn WriteDevice>) -> Result<Self> {
         Self::with_buffers(device, BUFFERS_BYTES)
     }
@@ -166,7 +166,7 @@ impl Volume {
             source = Some(of.clone());
             Box::new(of)
         })?;
-        // What the journal brought may be a new superblock.
+        // The journal may have brought a new superblock.
         writable(image.superblock())?;
         let source = source.expect("opening has a source");
         let log = log_place(&image, &source)?;
@@ -226,7 +226,7 @@ impl Volume {
         self.store.flush()
     }
 
-    /// What the journal brought when it was opened.
+    /// Results of the journal's replay when it was opened.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
@@ -262,7 +262,7 @@ impl Volume {
         self.store.shrink(bytes);
     }
 
-    /// Whether an inode number is in use by what the format keeps for itself.
+    /// Whether the format reserves an inode number and uses it.
     pub fn is_own(&self, number: u32) -> bool {
         number < self.image.superblock().first_inode() && number != uvfs_ext::ROOT
     }
@@ -287,7 +287,7 @@ impl Volume {
         self.store.checkpoint_if_long()
     }
 
-    /// Makes stable what was done to one inode, its data with it.
+    /// Makes all changes of one inode stable, its data included.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -296,7 +296,7 @@ impl Volume {
         self.stabilise(changed)
     }
 
-    /// The same for its data alone, with what it takes to read that back: not its times.
+    /// The same for its data and the metadata that reading it needs: not its times.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -324,7 +324,7 @@ impl Volume {
         self.load(number)
     }
 
-    /// What `name` means in `directory`.
+    /// The inode that `name` means in `directory`.
     ///
     /// # Errors
     /// As [`Volume::inode`].
@@ -334,7 +334,8 @@ impl Volume {
         Ok(self.image.lookup(&self.load(directory)?, name)?)
     }
 
-    /// Tells the entries of a directory, as [`Image::list`]; no other operation changes it meanwhile, and `tell` may call none.
+    /// Calls `tell` with the entries of a directory, as [`Image::list`]. No other operation changes it meanwhile, and `tell` must
+    /// call none.
     ///
     /// # Errors
     /// As [`Volume::inode`].
@@ -401,7 +402,7 @@ impl Volume {
         shard.known.get(&number).map_or(0, |known| known.holds)
     }
 
-    /// Changes how many; gives how many there are then.
+    /// Changes the count of holds; returns the new one.
     fn change_holds(&self, number: u32, by: i64) -> u64 {
         let mut shard = self.inodes[number as usize % SHARDS].lock();
         let Some(known) = shard.known.get_mut(&number) else { return 0 };
@@ -519,7 +520,7 @@ impl Volume {
     }
 }
 
-/// Whether a volume can be written, by what its superblock says.
+/// Whether a volume can be written, by the fields of its superblock.
 ///
 /// # Errors
 /// [`Error::NotWritable`], with the reason.

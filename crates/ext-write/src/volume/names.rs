@@ -109,7 +109,7 @@ impl Volume {
         Ok(self.leaf_behind(directory, path)?.map(|(leaf, _)| leaf))
     }
 
-    /// Moves to the next leaf, if there is one; gives whether names run on into it.
+    /// Moves to the next leaf, if there is one; returns whether names continue into it.
     pub(super) fn leaf_behind(
         &self,
         directory: &Inode,
@@ -332,7 +332,7 @@ impl Op<'_> {
         let hash = self.volume.hash(version, name)?;
         let (leaf, _) = self.volume.first_leaf(directory, &root, hash)?;
         drop(root);
-        // What has no room is written anew in any case.
+        // A node without room is written again in any case.
         if self.change_entries(directory, leaf, |all| all.insert(name, inode, kind))?? {
             return Ok(());
         }

@@ -24,7 +24,7 @@ const NAME_MAX: usize = 255;
 /// The longest text of a link that lies in its inode.
 const SHORT_LINK: usize = 60;
 
-/// What is created.
+/// The object to create.
 #[derive(Debug, Clone, Copy)]
 pub struct New<'a> {
     /// Kind.
@@ -43,7 +43,7 @@ pub struct New<'a> {
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
-/// What a rename does with what has the new name already.
+/// The treatment of an object that has the new name already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// It loses the name.
@@ -338,7 +338,7 @@ impl Volume {
         }
     }
 
-    /// Gives something another name, in another directory perhaps; what has that name already loses it.
+    /// Renames an object, perhaps into another directory; an object that has that name already loses it.
     ///
     /// # Errors
     /// As [`Volume::rename_as`].
@@ -346,7 +346,7 @@ impl Volume {
         self.rename_as(from, name, to, new_name, Rename::Replace)
     }
 
-    /// Gives something another name, in another directory perhaps; `how` says what becomes of what has that name already.
+    /// Renames an object, perhaps into another directory; `how` decides about an object that has that name already.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`];
@@ -413,7 +413,7 @@ impl Volume {
         }
     }
 
-    /// What `name` means in a directory that this thread has locked.
+    /// The inode that `name` means in a directory that this thread has locked.
     fn found(&self, directory: u32, name: &[u8]) -> Result<Option<u32>> {
         Ok(self.image.lookup(&self.directory(directory)?, name)?)
     }
@@ -505,7 +505,7 @@ impl Volume {
             }
         }
         let uncounted = superblock.features.ro_compat & 0x20 != 0;
-        // A directory counts those in it: one comes and one goes, or both, or none.
+        // A directory counts its subdirectories: a rename may add one, remove one, or both.
         let comes = is_directory && target.is_some();
         let goes = other_is_directory && (target.is_some() || how == Rename::Replace);
         match (how, &mut target) {

@@ -41,7 +41,7 @@ impl List {
         self.links.get_mut(&number).expect("who is named in the list is in it")
     }
 
-    /// Puts `number`, which is not in the list, in front of it; gives the one behind.
+    /// Puts `number`, which is not in the list, in front of it; returns the next one.
     fn push(&mut self, number: u32) -> u32 {
         let behind = self.superblock.last_orphan();
         self.links.insert(number, Link { before: 0, behind });
@@ -158,7 +158,7 @@ impl Op<'_> {
 }
 
 impl Op<'_> {
-    /// Frees some extents of a file that lie behind block `from`; gives how many, 0 where there are none.
+    /// Frees some extents of a file that lie behind block `from`; returns their number.
     fn free_some(&mut self, inode: &mut Inode, from: u64) -> Result<usize> {
         let directory = inode.kind() == Some(uvfs_ext::Kind::Directory);
         let extents = self.remove_extents(inode, from..1 << 32, EXTENTS_AT_ONCE)?;
@@ -183,7 +183,7 @@ impl Volume {
     /// Frees an orphan without names, which this thread has locked.
     pub(super) fn delete(&self, mut inode: Inode, state: &mut State) -> Result<()> {
         let directory = inode.kind() == Some(uvfs_ext::Kind::Directory);
-        // What has few extents goes in one step with them.
+        // An inode with few extents is freed in one step with them.
         let few = inode.is_by_extents() && is_shallow(&inode);
         if !few {
             self.free_extents(&mut inode, 0, state)?;
@@ -248,7 +248,7 @@ impl Volume {
         if inode.links() == 0 { self.delete(inode, state) } else { Ok(()) }
     }
 
-    /// Brings to an end what a crash interrupted. An orphan that cannot be freed stays in the list: it costs its blocks.
+    /// Completes the work that a crash interrupted. An orphan that cannot be freed stays in the list, with its blocks.
     ///
     /// # Errors
     /// [`Error::NotWritable`] for a list that cannot be, or an orphan that is not freed by us; [`Error::Ended`].
@@ -301,7 +301,7 @@ impl Volume {
     }
 }
 
-/// What became of an orphan, where only the end of writing is of others.
+/// The result for one orphan: only the end of writing concerns the others.
 fn stays(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::Ended(why)) => Err(Error::Ended(why)),

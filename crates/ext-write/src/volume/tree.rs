@@ -91,7 +91,7 @@ impl Op<'_> {
         self.edit_leaf(inode, extent.logical, &mut |extents| insert(extents, extent))
     }
 
-    /// Says that what lies in `range` was written; all of it lies in one extent that was not.
+    /// Marks `range` as written; all of it lies in one extent that was not.
     pub(super) fn mark_written(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.edit_leaf(inode, range.start as u32, &mut |extents| {
             let found = extents.iter().position(|extent| extent.end() > range.start);
@@ -107,7 +107,7 @@ impl Op<'_> {
         })
     }
 
-    /// Takes out of the tree what lies in `range`, the last `most` extents of one leaf; gives them. Nothing if there
+    /// Removes `range` from the tree, at most the last `most` extents of one leaf; returns them. Nothing if there
     /// is nothing.
     pub(super) fn remove_extents(
         &mut self,
@@ -208,7 +208,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// What `entries` become when the leaf for `logical` below them is changed: nodes of at most `most` entries.
+    /// The nodes that replace `entries` when the leaf for `logical` below them is changed: nodes of at most `most` entries.
     fn edit(
         &mut self,
         inode: &mut Inode,

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! [`Op`] is the part that an operation has in a transaction. Every change of a block goes through a method of `Op` that
-//! records a [`Step`]. An operation that fails takes its steps back, the last one first, and the volume goes on.
+//! records a [`Step`]. An operation that fails undoes its steps, the last one first, and the volume continues.
 //!
 //! # Concurrency
 //! U1. A step is recorded as soon as it is done. It is taken back under the inode locks that the operation still holds, and
@@ -133,7 +133,7 @@ impl<'v> Op<'v> {
         }
     }
 
-    /// The operation has failed: takes back what it did.
+    /// The operation has failed: undoes its steps.
     ///
     /// # Errors
     /// See U3: writing has to end.

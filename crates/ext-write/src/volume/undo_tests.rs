@@ -15,7 +15,7 @@ use uvfs_ext::{Kind, ROOT};
 #[expect(dead_code, reason = "some of it is for other tests")]
 mod images;
 
-/// What a failure in an operation leaves.
+/// The state after a failure in an operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaves {
     Nothing,
@@ -68,7 +68,7 @@ impl Failing {
     /// Closes the volume, lets e2fsck judge it, and opens it again.
     fn judge(&mut self, about: &str) {
         self.volume.close().unwrap();
-        // What an interrupted operation of several steps left is brought to an end when it is opened.
+        // Opening the image completes an interrupted operation of several steps.
         Volume::open(self.device.clone()).unwrap().close().unwrap();
         let (status, told, _) = self.workshop.fsck(&self.device.bytes(), &["-fn"]);
         assert_eq!(status, 0, "{about}: {told}");

@@ -85,7 +85,7 @@ impl Op<'_> {
         self.change_references(place, |references| references.saturating_add(1)).map(drop)
     }
 
-    /// Changes how many inodes have the block at `place`; gives how many have it then.
+    /// Changes how many inodes have the block at `place`; returns the new count.
     fn change_references(&mut self, place: u64, change: impl FnOnce(u32) -> u32) -> Result<u32> {
         let superblock = self.volume.image.superblock();
         self.volume.image.xattr_block(place)?;
