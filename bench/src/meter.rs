@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &MeterArguments) -> io::Result<()> {
     let change = || {
         top.write_file("a/b/new", b"x")
             .and_then(|()| top.remove_file("a/b/new"))
-            .expect("nobody else is here");
+            .expect("no other thread is here");
     };
     compare(&mut report, "create-write-unlink", rounds, 100, change);
     meter::set_enabled(true);

@@ -94,7 +94,7 @@ impl Ledger {
     /// # Panics
     /// If not.
     pub fn assert_alone(&self) {
-        assert_eq!(Arc::strong_count(&self.state), 1, "somebody still has the store");
+        assert_eq!(Arc::strong_count(&self.state), 1, "another owner still has the store");
     }
 
     /// Whether `thread` ever wrote to `inode`.

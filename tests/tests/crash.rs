@@ -257,7 +257,7 @@ fn check(top: &Path, writers: &[Files]) {
             check_content(&there[path], who, id, state);
             there.remove(path);
         }
-        assert!(there.is_empty(), "nobody made {:?}", there.keys());
+        assert!(there.is_empty(), "not made by a test: {:?}", there.keys());
     }
 }
 
@@ -284,7 +284,7 @@ fn names(folder: &Path) -> BTreeMap<String, PathBuf> {
 /// The number in `other/7.12`.
 fn file_number(path: &str) -> u64 {
     let name = path.rsplit('/').next().and_then(|name| name.split('.').next());
-    name.and_then(|name| name.parse().ok()).unwrap_or_else(|| panic!("a name nobody gave: {path}"))
+    name.and_then(|name| name.parse().ok()).unwrap_or_else(|| panic!("a name of no test: {path}"))
 }
 
 /// The error of a call on the mount when the daemon is dead, or dies while the call waits.
@@ -304,7 +304,7 @@ fn kill(pid: Pid) {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + LIMIT;
     while !holds() {
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "it did not happen in time: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -360,7 +360,7 @@ impl Place {
 
     /// Every access returns ENOTCONN, at once.
     fn assert_dead(&self) {
-        assert!(is_mounted(&self.mountpoint), "it stays mounted until somebody clears it");
+        assert!(is_mounted(&self.mountpoint), "it stays mounted until it is cleared");
         let file = self.mountpoint.join(folder_name(0));
         for error in [
             fs::metadata(&self.mountpoint).unwrap_err(),

@@ -257,7 +257,7 @@ fn a_handle_follows_what_is_known_of_the_host_and_guesses_nothing() {
     fs::write(source.path().join("replaced"), "another").unwrap();
     fs::rename(source.path().join("moved"), source.path().join("elsewhere")).unwrap();
     mounted.assert_stale(&handles[0], "replaced on the host");
-    mounted.assert_stale(&handles[1], "moved on the host, and nobody has seen where");
+    mounted.assert_stale(&handles[1], "moved on the host, to an unknown place");
     assert_eq!(mounted.text(&handles[2]).unwrap(), "kept");
     assert_eq!(fs::read(mounted.path("elsewhere")).unwrap(), b"moved");
     mounted.forget();

@@ -658,7 +658,7 @@ fn a_lazy_unmount_ends_with_its_last_user() {
     assert_eq!(errno(mounted.mount().unmount(Unmount::Idle)), libc::EBUSY);
     mounted.mount().unmount(Unmount::Lazy).unwrap();
     assert!(!self::mounted(mounted.directory.path()));
-    assert!(!mounted.mount().wait_for(Duration::from_millis(100)), "somebody uses it");
+    assert!(!mounted.mount().wait_for(Duration::from_millis(100)), "it is in use");
     assert_eq!(io::read_to_string(&file).unwrap(), "content");
     drop(file);
     mounted.mount().wait();

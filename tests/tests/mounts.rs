@@ -567,7 +567,7 @@ fn mounts_and_unmounts_beside_walkers() {
             assert_eq!(read(&top, "a/file").as_deref(), Ok("1:a/"));
         }
         done.store(true, SeqCst);
-        println!("{polite} of {} polite unmounts found nobody inside", round / 2);
+        println!("{polite} of {} polite unmounts found no user inside", round / 2);
     });
     assert_eq!(namespace.mounts().len(), 1);
     assert_eq!(namespace.mounts()[0].users, 2);

@@ -147,7 +147,7 @@ fn run(seed: u64) {
             let there = server.content(name);
             assert!(
                 possible.allows(there.as_ref()),
-                "seed {seed}, step {step}: {name} has what nobody put"
+                "seed {seed}, step {step}: {name} has bytes that no client put"
             );
             possible.is_now(there);
         }
@@ -168,7 +168,7 @@ fn forget_plan(server: &S3Server, root: &Directory) {
     while server.planned() > 0 {
         at += 1;
         let _ = root.stat(format!("nothing{at}"));
-        assert!(at < 1000, "nobody asks");
+        assert!(at < 1000, "no request arrives");
     }
 }
 

@@ -341,7 +341,7 @@ impl World {
         let mut model = handle.model.borrow_mut();
         assert_eq!(seen.size, model.data.len() as u64, "size by stat");
         match model.time {
-            Some((time, true)) => assert_eq!(seen.mtime, time, "nobody changed it"),
+            Some((time, true)) => assert_eq!(seen.mtime, time, "it was not changed"),
             Some((time, false)) => assert!(seen.mtime >= time, "{:?} after {time:?}", seen.mtime),
             None => {}
         }

@@ -308,7 +308,7 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
                 assert!(own || told == [vec![errno], vec![errno]], "told {told:?}");
             } else if matches!(made.call, Call::Sync | Call::SetAttributes) {
                 let own = told.iter().map(Vec::len).sum::<usize>();
-                assert!(own <= 1, "who asked is told, and nobody else: {told:?}");
+                assert!(own <= 1, "only the caller gets the error: {told:?}");
             } else {
                 assert!(told.iter().all(Vec::is_empty), "nothing that concerns them: {told:?}");
             }
@@ -587,7 +587,7 @@ fn version(bytes: &[u8], file: u64, at: u64) -> u64 {
         return 0;
     }
     let version = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
-    assert_eq!(bytes, record(file, at, version), "a record that nobody wrote there");
+    assert_eq!(bytes, record(file, at, version), "a record that was not written there");
     version
 }
 

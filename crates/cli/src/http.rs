@@ -306,7 +306,7 @@ mod tests {
             ("POST", "/a/b", &b"abc"[..])
         );
         assert_eq!((request.field("Host"), request.field("none")), (Some("x"), None));
-        assert_eq!(request.field("x"), None, "which of the two is meant nobody knows");
+        assert_eq!(request.field("x"), None, "it is ambiguous which of the two is meant");
         assert_eq!(request.values("X").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(sent(b"GET / HTTP/1.1\r\n\r\n", LIMITS).unwrap().body, b"");
     }
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(with("a: \u{e9}b\r\nx: \0"), BAD);
         assert_eq!(refused(b"GET / HTTP/1.1\r\na: \xff\r\n\r\n"), BAD);
         assert_eq!(refused(b"GET / HTTP/9.9\r\n\r\n"), BAD);
-        assert_eq!(refused(b"\x16\x03\x01\x02\0\x01"), BAD, "who speaks TLS");
+        assert_eq!(refused(b"\x16\x03\x01\x02\0\x01"), BAD, "a client that speaks TLS");
     }
 
     #[test]

@@ -368,7 +368,7 @@ mod tests {
         now += GIVEN_BACK_EVERY;
         assert!(!giving.is_due(now, 101 << 20), "there was nothing ten times");
         assert!(!giving.is_due(now, 101 << 20));
-        assert!(giving.is_due(now, 10 << 20), "91 MiB were let go");
+        assert!(giving.is_due(now, 10 << 20), "91 MiB were freed");
         giving.done(now, 10 << 20, true);
         now += GIVEN_BACK_EVERY;
         assert!(giving.is_due(now, 10 << 20), "and more of it may follow");

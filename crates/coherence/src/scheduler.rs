@@ -639,7 +639,7 @@ mod tests {
         scheduler.block(None);
         assert_eq!(run(&mut scheduler), 1);
         scheduler.exit();
-        assert_eq!(scheduler.next(), Next::Deadlock, "the old deadline wakes nobody");
+        assert_eq!(scheduler.next(), Next::Deadlock, "the old deadline wakes no thread");
     }
 
     #[test]

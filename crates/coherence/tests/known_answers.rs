@@ -491,7 +491,7 @@ fn a_field_beside_a_lock_is_falsely_shared_and_the_lock_is_not() {
     assert!(field.transfers - field.false_shared < 16, "{field:?}");
     assert!(
         lock.false_shared * 20 < lock.transfers,
-        "the field takes the lock from nobody who wants it: {lock:?}"
+        "the field takes the lock from no thread that wants it: {lock:?}"
     );
 }
 

@@ -620,7 +620,7 @@ mod models {
             let counted = world.1.now() == 1;
             let tick = cleaner.join().unwrap();
             reached(if moment > tick { "above" } else { "below" });
-            assert!(moment < tick || counted, "above a tick that nobody has counted");
+            assert!(moment < tick || counted, "above a tick that was not counted");
             let between = world.0.between_ticks();
             assert!(tick < between && between < world.0.tick());
         });

@@ -354,7 +354,7 @@ mod tests {
                 break;
             }
             tries += 1;
-            assert!(tries < 1000, "nobody performs tasks any more");
+            assert!(tries < 1000, "no thread performs tasks any more");
         }
         workers.stop(Fifo::take_all);
     }

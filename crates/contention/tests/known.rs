@@ -186,7 +186,7 @@ fn waits_for_work_are_told_apart_and_at_their_place() {
             let lock = lock.unwrap_or_else(|| panic!("{name}: {locks:?}"));
             assert!(lock.wait_total.mean > 0.0, "{lock:?}");
             assert!(lock.waiters[0].function.contains(place), "{lock:?}");
-            assert_eq!(lock.utilisation.mean, 0.0, "nobody holds it: {lock:?}");
+            assert_eq!(lock.utilisation.mean, 0.0, "no thread holds it: {lock:?}");
         }
         for lock in &locks {
             assert!(lock.utilisation.mean <= 1.0 && lock.wait_share.mean <= 1.0, "{lock:?}");

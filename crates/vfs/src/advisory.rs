@@ -346,7 +346,7 @@ mod tests {
         let asks = || waits().lock().begin(locks.address(), a, vec![b]);
         assert!(matches!(asks(), Err(Error::Deadlock)), "the second waits for the first");
         locks.unlock(a, range(0, 1));
-        let edge = asks().expect("the second waits for nobody");
+        let edge = asks().expect("the second waits for no owner");
         waits().lock().edges.retain(|waiting| waiting.id != edge);
     }
 

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(file(&Caller::new(5, 8, &[2]), &shared, 0o2775), 0o2755);
         assert_eq!(file(&Caller::root(), &shared, 0o2775), 0o2755);
         assert_eq!(file(&caller(), &shared, 0o2765), 0o2745, "no group execution, no privilege");
-        assert_eq!(file(&caller(), &parent(0o777), 0o2775), 0o2755, "his own group");
+        assert_eq!(file(&caller(), &parent(0o777), 0o2775), 0o2755, "the caller's own group");
         let tight = NewNode { umask: 0o077, ..new(NewKind::Regular, 0o2775) };
         assert_eq!(resolve(&caller(), &shared, None, &tight).mode, 0o700, "settled before umask");
     }

@@ -118,7 +118,7 @@ mod tests {
         }
         tables[0].held.store(3, Relaxed);
         tables[1].held.store(4, Relaxed);
-        assert_eq!(tenants.held_bytes(), 0, "nobody has asked yet");
+        assert_eq!(tenants.held_bytes(), 0, "no thread has asked yet");
         tenants.count();
         assert_eq!(tenants.held_bytes(), 7);
         tenants.shrink(5);

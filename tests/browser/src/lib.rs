@@ -167,7 +167,7 @@ impl Browser {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!("waited in vain for {script}: {value:?}"));
+                return Err(format!("no result in time for {script}: {value:?}"));
             }
             thread::sleep(LOOK);
         }

@@ -325,7 +325,11 @@ mod tests {
         scratch.remove_directory(moved.a, "sub").unwrap();
         assert!(scratch.attributes(moved.sub).is_ok());
         moved.move_out_what_is_left();
-        assert_eq!(scratch.attributes(moved.file).unwrap().size, 5, "nobody else can reach it");
+        assert_eq!(
+            scratch.attributes(moved.file).unwrap().size,
+            5,
+            "no other program can reach it"
+        );
         scratch.backend.open_files().close(FileRef { inode: moved.file, file });
     }
 

@@ -30,7 +30,7 @@ fn a_failure_before_changes_nothing_and_one_after_does() {
     );
     assert_eq!(create(&hostile, "a").unwrap_err().errno(), libc::EIO);
     assert_eq!(create(&hostile, "b").unwrap_err().errno(), libc::EIO);
-    assert!(hostile.outstanding().is_empty(), "nobody got the reference");
+    assert!(hostile.outstanding().is_empty(), "no caller got the reference");
     assert!(matches!(lookup(&hostile, "a"), Err(Error::NotFound)));
     let found = lookup(&hostile, "b").unwrap();
     assert_eq!(hostile.outstanding(), [(found, 1)].into());

@@ -116,7 +116,7 @@ fn dirty_pages_stay_until_sync_brings_them_to_the_source() {
     writer.0.stdin.as_mut().expect("piped").write_all(&vec![7; 3 * 4096]).unwrap();
     eventually("it is written", || fs::metadata(&target).is_ok_and(|file| file.len() == 3 * 4096));
     let source = place.source.join("a/file");
-    assert_ne!(fs::read(&source).unwrap(), vec![7; 3 * 4096], "nobody has written it back yet");
+    assert_ne!(fs::read(&source).unwrap(), vec![7; 3 * 4096], "it is not written back yet");
     let request = format!("1:{}", path(&place, "a"));
     let json = drop_json(&[&request]);
     assert_eq!((&json["kept_dirty"]["pages"], &json["sync"]), (&3.into(), &false.into()), "{json}");

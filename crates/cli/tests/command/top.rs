@@ -48,7 +48,7 @@ impl Terminal {
                 self.written.drain(..at + text.len());
                 return;
             }
-            assert!(Instant::now() < deadline, "waited in vain for {text:?} in {:?}", self.written);
+            assert!(Instant::now() < deadline, "no {text:?} in time in {:?}", self.written);
             let mut polled = [PollFd::new(&self.outside, PollFlags::IN)];
             let time = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
             if rustix::event::poll(&mut polled, Some(&time)) == Ok(1)

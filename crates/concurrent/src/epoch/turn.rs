@@ -93,7 +93,7 @@ mod models {
             let thread = loom::thread::spawn(move || other.try_with(|value| *value += 1).is_some());
             let mine = turn.try_with(|value| *value += 1).is_some();
             let theirs = thread.join().unwrap();
-            let sum = turn.try_with(|value| *value).expect("nobody else is left");
+            let sum = turn.try_with(|value| *value).expect("no other thread is left");
             reached(if mine && theirs { "taken in turn" } else { "refused" });
             assert_eq!(sum, i32::from(mine) + i32::from(theirs));
         });

@@ -191,7 +191,7 @@ fn model_last_reference_frees() {
         let holder = thread::spawn(move || part(&other, "freed by the other"));
         part(&world, "freed by this one");
         holder.join().unwrap();
-        assert_eq!(world.watched.get(), 1, "nobody freed it");
+        assert_eq!(world.watched.get(), 1, "no thread freed it");
     });
 }
 

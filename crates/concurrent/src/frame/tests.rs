@@ -26,7 +26,7 @@ fn a_page_goes_through_its_life() {
     let arena = arena(4);
     let fresh = arena.allocate().unwrap();
     let id = fresh.id();
-    assert!(arena.try_get(id, 0, 0).is_none(), "a fresh frame is nobody's page");
+    assert!(arena.try_get(id, 0, 0).is_none(), "a fresh frame has no page");
     assert_eq!(arena.read_validated(id, 0, 0, 0, &mut [0; 8]), Read::Gone);
     let mut page = fresh.assign(7, 9);
     assert_eq!((page.page().owner(), page.page().index()), (7, 9));
@@ -624,7 +624,7 @@ mod hammer {
                 [&world.written, &world.backend].map(|cells| cells[page].load(Ordering::Relaxed));
             assert_eq!(stored, written, "page {page}: a change was lost");
             if let Some(id) = world.lookup(page) {
-                let evicting = world.arena.try_evict(id).expect("nobody uses it");
+                let evicting = world.arena.try_evict(id).expect("no thread uses it");
                 world.unlink(page, id);
                 evicting.free();
             }

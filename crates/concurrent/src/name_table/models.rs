@@ -309,7 +309,7 @@ fn model_two_growers() {
         order.one(|| world.insert(C, 3));
         writer.join().unwrap();
         let found = [A, B | 1, C, C | 1].map(|hash| world.get(hash));
-        assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)], "in an array that nobody knows");
+        assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)], "in an array that no reader knows");
         assert_eq!(world.table.len(), 4);
     });
 }

@@ -220,7 +220,7 @@ fn a_client_that_goes_away_or_an_end_of_the_daemon_ends_its_cleaning() {
     drop(client);
     let deadline = Instant::now() + Duration::from_secs(20);
     while fake.cleaned.load(Relaxed) < 1 {
-        assert!(Instant::now() < deadline, "it goes on for nobody");
+        assert!(Instant::now() < deadline, "it continues without a client");
         thread::yield_now();
     }
     let mut client = UnixStream::connect(&path).unwrap();

@@ -253,7 +253,7 @@ mod tests {
         std::fs::write(&path, vec![0; 5000]).unwrap();
         let reader = uvfs_ext::FileDevice::open(&path).unwrap();
         let refused = WritableFile::open(&path).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "somebody reads it");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "a reader has it");
         drop(reader);
         let writer = WritableFile::open(&path).unwrap();
         assert!(WritableFile::open(&path).is_err() && uvfs_ext::FileDevice::open(&path).is_err());

@@ -219,7 +219,7 @@ mod tests {
             }
             if next.is_empty() {
                 let all = world.callers.iter().all(|at| matches!(at, At::Stable | At::Refused));
-                assert!(all, "a caller waits for nobody: {:?}", world.callers);
+                assert!(all, "a caller waits for no flush: {:?}", world.callers);
                 ended += 1;
             }
             worlds.append(&mut next);

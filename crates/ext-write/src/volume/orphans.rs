@@ -38,7 +38,7 @@ struct List {
 
 impl List {
     fn link(&mut self, number: u32) -> &mut Link {
-        self.links.get_mut(&number).expect("who is named in the list is in it")
+        self.links.get_mut(&number).expect("an inode that the list names is in it")
     }
 
     /// Puts `number`, which is not in the list, in front of it; returns the next one.

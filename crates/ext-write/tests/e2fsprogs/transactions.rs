@@ -104,7 +104,7 @@ fn number(block: &[u8]) -> u8 {
 fn registers(image: &Image) -> Vec<u8> {
     let bytes = whole(image, &at(image, "file"));
     let value = |block: &[u8]| {
-        assert!(block == contents(block[1023]), "a block that nobody wrote");
+        assert!(block == contents(block[1023]), "a block that was never written");
         number(block)
     };
     bytes.chunks(1024).map(value).collect()

@@ -153,5 +153,5 @@ fn fast_commits_are_noticed_where_they_begin() {
     };
     assert!(with(first + 1, sequence), "the first block of the area");
     assert!(!with(first + 1, sequence - 1), "of a transaction that came whole");
-    assert!(!with(first, sequence), "the block that nobody writes");
+    assert!(!with(first, sequence), "the block that is never written");
 }

@@ -13,13 +13,13 @@ const FEW: u64 = 40;
 
 /// Faults that e2fsck reports and a check does not, each with the reason.
 const KNOWN: &[(&str, &str)] = &[
-    ("node 7", "room for descriptors to come, which matters to those who resize"),
-    ("node 9,", "a number of the format's own that nobody reads"),
-    ("ad block inode", "blocks that are broken are kept from those who write"),
+    ("node 7", "room for more descriptors, which matters only to a resize"),
+    ("node 9,", "a number of the format's own that no reader uses"),
+    ("ad block inode", "broken blocks matter only to writers"),
     ("Padding at end of", "bits of a bitmap behind its group are of no block"),
-    ("orphan", "what is open, or cut short, is finished by those who write"),
-    ("i_faddr", "a field that nobody has read since 1993"),
-    ("imagic flag", "a flag that nobody reads"),
+    ("orphan", "a writer finishes removals and truncations"),
+    ("i_faddr", "a field without a reader since 1993"),
+    ("imagic flag", "a flag without a reader"),
     ("external journal", "the number of a journal that the flags say is not there"),
 ];
 

@@ -353,7 +353,7 @@ mod tests {
             }
             assert_eq!(rest.join().unwrap(), Rested::Closed);
         });
-        assert!(pressure.wait_until_asked(), "it looks, though nobody has added anything");
+        assert!(pressure.wait_until_asked(), "it looks, although no thread has added anything");
     }
 
     /// One file opened and closed again and again beside many that stay open is no news.

@@ -125,7 +125,7 @@ mod tests {
                     send.send(at).unwrap();
                 });
             }
-            assert!(order.try_recv().is_err(), "somebody did not wait");
+            assert!(order.try_recv().is_err(), "a thread did not wait");
             drop(first);
         });
         assert_eq!(order.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);

@@ -779,7 +779,7 @@ mod tests {
         drop(watch);
         assert_eq!(table.publish(&a, (7, 0), None), 7);
         assert!(table.forget(7, 1));
-        assert_eq!(table.forgets.count.lock().gone, 0, "nobody watches");
+        assert_eq!(table.forgets.count.lock().gone, 0, "no thread watches");
     }
 
     /// Bug: a forget that took an alias's last count, and a lookup that had just found the alias,

@@ -236,7 +236,11 @@ mod tests {
         assert_eq!((tag(&before, object("1")), tag(&between, object("2"))), (None, None));
         assert_eq!(tag(&here.ask(), object("4")).as_deref(), Some("4"));
         drop(before);
-        assert_eq!(here.0.lock().order.len(), 1, "nobody asks about the first change any more");
+        assert_eq!(
+            here.0.lock().order.len(),
+            1,
+            "no question about the first change is open any more"
+        );
         assert_eq!(tag(&between, object("2")), None);
         drop(between);
         assert!(here.0.lock().changes.is_empty());

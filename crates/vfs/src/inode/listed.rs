@@ -555,7 +555,7 @@ mod tests {
         };
         assert_eq!(passed(1), Some([false, true, false, false]));
         assert_eq!(passed(3), Some([true, true, true, false]));
-        assert_eq!(passed(4), None, "nobody stopped there");
+        assert_eq!(passed(4), None, "no listing stopped there");
         let mut twice = kept.offered_before(list.cookie(1)).unwrap().0.before(1);
         assert_eq!((twice.takes(b"b"), twice.takes(b"b"), twice.len()), (true, false, 0));
         drop((list, twice));

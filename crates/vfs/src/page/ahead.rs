@@ -287,7 +287,7 @@ mod tests {
         let (streams, one, other) = handed();
         assert!(streams.begin(&other) && !streams.begin(&one), "the reader is beyond it");
         let (streams, one, other) = handed();
-        assert_eq!(streams.missed(6..7, LIMIT, 1000).0, 6..28, "all that nobody has begun");
+        assert_eq!(streams.missed(6..7, LIMIT, 1000).0, 6..28, "all that was not begun");
         assert!(!streams.begin(&one) && !streams.begin(&other));
         let (streams, ..) = handed();
         assert_eq!(streams.missed(6..7, 8, 1000).0, 6..14, "within the limit");

@@ -120,7 +120,7 @@ mod tests {
         assert!(matches!(log.check_and_advance(&one), Some(Error::NoSpace)));
         assert!(log.check_and_advance(&one).is_none());
         let late = log.now();
-        assert!(log.check_and_advance(&late).is_none(), "somebody has heard");
+        assert!(log.check_and_advance(&late).is_none(), "a descriptor has reported it");
         assert!(matches!(log.check_and_advance(&other), Some(Error::NoSpace)));
         assert!(matches!(log.last(), Some(Error::NoSpace)));
     }
@@ -130,7 +130,10 @@ mod tests {
         let log = ErrorLog::default();
         let one = log.now();
         log.record(&Error::NoSpace, true);
-        assert!(log.check_and_advance(&log.now()).is_some(), "nobody had heard of the first one");
+        assert!(
+            log.check_and_advance(&log.now()).is_some(),
+            "no descriptor had reported the first one"
+        );
         log.record(&Error::NoSpace, true);
         assert!(log.check_and_advance(&log.now()).is_none());
         assert!(log.check_and_advance(&one).is_some(), "its writer has it open still");

@@ -127,7 +127,7 @@ fn threads_that_meet_at_a_lock_are_seen() {
     let lock = Mutex::new(&CLASS, ());
     let (mut rounds, mut totals) = (0, Totals::default());
     while totals.contended == 0 {
-        assert!(rounds < 100_000, "nobody was ever seen to wait");
+        assert!(rounds < 100_000, "no thread was ever seen to wait");
         rounds += 1;
         let held = lock.lock();
         std::thread::scope(|scope| {

@@ -48,7 +48,7 @@ fn audit(cache: &BufferCache) {
             assert!(seen.insert(row.value(way)), "a frame in two ways");
             used += 1;
         }
-        assert!(row.extra.0.is_none(), "overflow that nobody has");
+        assert!(row.extra.0.is_none(), "overflow without a holder");
     }
     for group in &cache.groups {
         let mut free = group.free.lock();

@@ -75,6 +75,6 @@ mod tests {
         assert!((0..users).all(|user| rate.take(user, begin).is_ok()));
         assert!(rate.take(users, begin).is_err() && rate.take(0, begin).is_ok());
         assert!(rate.take(users, begin + PAUSE).is_ok());
-        assert_eq!(rate.0.lock().len(), 2, "that of user 0, who asked twice, and the new one");
+        assert_eq!(rate.0.lock().len(), 2, "that of user 0 after two requests, and the new one");
     }
 }
