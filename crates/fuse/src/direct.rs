@@ -29,12 +29,12 @@ use crate::notify::Notices;
 use crate::server::nodes::NodeTable;
 use crate::statistics::Counters;
 use crate::transport::KernelCache;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::presence::Presence;
+use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
+use uvfs_concurrent::workers::{Fifo, Workers};
 use uvfs_vfs::ChangeSink;
 
 /// Background requests that the kernel may have in flight at once; the transport requests this limit.
@@ -45,8 +45,6 @@ const HELD_MAX: usize = BACKGROUND_MAX as usize / 2;
 const QUEUE_MAX: usize = 4096;
 /// Threads at most. More than one, so that a store that is stuck with a read delays writers of that range only.
 const THREADS_MAX: usize = 8;
-/// How long a thread waits for work before it ends.
-const IDLE: Duration = Duration::from_secs(10);
 /// Direct writes with no page coming in between after which the whole file is dropped, to be `Clean`.
 const SETTLED: u32 = 64;
 const SHARDS: usize = 16;
@@ -90,22 +88,14 @@ struct Files {
     cleared: u64,
 }
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Replies that wait for a notice.
-    held: usize,
-    threads: usize,
-    idle: usize,
-}
-
 /// See the module.
 pub(crate) struct DirectWrites {
     files: Shards<Files>,
     /// Whether a file was ever written directly.
     writers: Presence,
-    queue: Mutex<Queue>,
-    work: Condvar,
+    notifiers: Workers<Fifo<Job>>,
+    /// Replies that wait for a notice (D3).
+    held: AtomicUsize,
     kernel: OnceLock<Box<dyn KernelCache>>,
     nodes: Arc<NodeTable>,
     notices: Arc<Notices>,
@@ -121,8 +111,12 @@ impl DirectWrites {
         Arc::new(Self {
             files: Shards::new(&lock_order::FUSE_SEEN, SHARDS),
             writers: Presence::default(),
-            queue: Mutex::new(&lock_order::FUSE_DIRECT, Queue::default()),
-            work: Condvar::default(),
+            notifiers: Workers::new(
+                &lock_order::FUSE_DIRECT,
+                "uvfs-direct",
+                Fifo::new(QUEUE_MAX, |_, _| {}),
+            ),
+            held: AtomicUsize::new(0),
             kernel: OnceLock::new(),
             nodes,
             notices,
@@ -142,8 +136,8 @@ impl DirectWrites {
         if !self.writers.has_come(node) {
             return;
         }
-        if let Some(states) = self.files.of(&node).lock().states.get_mut(&node) {
-            *states = PageState::Pages(0);
+        if let Some(state) = self.files.of(&node).lock().states.get_mut(&node) {
+            *state = PageState::Pages(0);
         }
     }
 
@@ -189,73 +183,34 @@ impl DirectWrites {
     }
 
     fn push(self: &Arc<Self>, mut job: Job) {
-        let mut queue = self.queue.lock();
-        let full = queue.jobs.len() >= QUEUE_MAX;
-        let at_once = if full || queue.held >= HELD_MAX { job.reply.take() } else { None };
-        queue.held += usize::from(job.reply.is_some());
-        let node = job.node;
-        if !full {
-            queue.jobs.push_back(job);
-        }
-        let start = queue.idle < queue.jobs.len() && queue.threads < THREADS_MAX;
-        queue.threads += usize::from(start);
-        drop(queue);
-        if full {
-            self.tell(node);
-        }
-        if start {
-            self.start();
-        } else {
-            self.work.notify_one();
+        // ORDERING: Relaxed; a bound, nothing is reached through it.
+        let may_hold = |held| (held < HELD_MAX).then_some(held + 1);
+        let holds = self.held.fetch_update(Relaxed, Relaxed, may_hold).is_ok();
+        let at_once = if holds { None } else { job.reply.take() };
+        let performer = || {
+            let this = self.clone();
+            move |job, _: &_| this.perform(job)
+        };
+        if let Err(job) = self.notifiers.submit(job, THREADS_MAX, performer) {
+            // Too many wait, or no thread can be started: the notifier's thread takes it, and the writer does not wait.
+            self.tell(job.node);
+            self.reply(job);
         }
         at_once.into_iter().for_each(|reply| reply(&self.counters));
     }
 
-    fn start(self: &Arc<Self>) {
-        let this = self.clone();
-        let name = "uvfs-direct".to_owned();
-        if std::thread::Builder::new().name(name).spawn(move || this.serve()).is_ok() {
-            return;
-        }
-        // No thread to be had. Others take the jobs, if there are any; if not the notifier's thread does, and the
-        // writers do not wait.
-        let mut queue = self.queue.lock();
-        queue.threads -= 1;
-        let left =
-            if queue.threads == 0 { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
-        queue.held -= left.iter().filter(|job| job.reply.is_some()).count();
-        drop(queue);
-        for job in left {
-            self.tell(job.node);
-            job.reply.into_iter().for_each(|reply| reply(&self.counters));
-        }
+    /// Answers the writer of `job`, if it waits.
+    fn reply(&self, job: Job) {
+        let Some(reply) = job.reply else { return };
+        reply(&self.counters);
+        // ORDERING: Relaxed; a bound, nothing is reached through it.
+        self.held.fetch_sub(1, Relaxed);
     }
 
     /// All pages of `node` are dropped some time soon.
     fn tell(&self, node: u64) {
         if let Some(node) = self.nodes.get(node) {
             self.notices.inode_changed(node.id());
-        }
-    }
-
-    fn serve(&self) {
-        let mut queue = self.queue.lock();
-        loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                drop(queue);
-                let held = job.reply.is_some();
-                self.perform(job);
-                queue = self.queue.lock();
-                queue.held -= usize::from(held);
-                continue;
-            }
-            queue.idle += 1;
-            let timed_out = self.work.wait_for(&mut queue, IDLE);
-            queue.idle -= 1;
-            if timed_out && queue.jobs.is_empty() {
-                queue.threads -= 1;
-                return;
-            }
         }
     }
 
@@ -270,16 +225,16 @@ impl DirectWrites {
                 Ok(()) => self.cleared(job.node, job.needs),
             }
         }
-        job.reply.into_iter().for_each(|reply| reply(&self.counters));
+        self.reply(job);
     }
 
     fn cleared(&self, node: u64, needs: Needs) {
         let Needs::Whole(number) = needs else { return };
         let mut files = self.files.of(&node).lock();
-        if let Some(states) = files.states.get_mut(&node)
-            && *states == PageState::Clearing(number)
+        if let Some(state) = files.states.get_mut(&node)
+            && *state == PageState::Clearing(number)
         {
-            *states = PageState::Clean;
+            *state = PageState::Clean;
         }
     }
 }
@@ -290,6 +245,7 @@ mod tests {
     use std::io;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_concurrent::lock::Mutex;
     use uvfs_vfs::{Vfs, VfsConfig};
 
     /// Reports each notice, and returns from it when it is let.
