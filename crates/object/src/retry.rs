@@ -205,7 +205,7 @@ impl Store for Patient {
             let read = self.store.read(key, tag, span.clone(), into);
             if let Err(error @ StoreError::Damaged(_)) = &read {
                 self.counts.damaged.hit();
-                log::warn!("reading `{}`: {error}; they are not used", key.escape_debug());
+                log::warn!("reading `{}`: {error}; these bytes are discarded", key.escape_debug());
             }
             read
         };

@@ -106,7 +106,7 @@ impl AdvisoryLocks {
         wait: LockWait,
     ) -> Result<()> {
         if range.start >= range.end {
-            return Err(Error::Invalid("an empty lock range"));
+            return Err(Error::Invalid("the range of the lock is empty"));
         }
         let mut state = self.state.lock();
         loop {

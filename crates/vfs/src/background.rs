@@ -77,6 +77,6 @@ fn perform(core: Weak<Core>, job: Job) {
         Job::Fetch { directory, file, place } => core.fetch_file(&directory, &file, place),
     };
     if catch_unwind(AssertUnwindSafe(perform)).is_err() {
-        log::error!("a listing or a read in the background panicked; it is done when it is needed");
+        log::error!("a listing or a read in the background panicked; its next use repeats it");
     }
 }

@@ -188,7 +188,9 @@ impl Watches {
             Ok(_) => ready[0].revents().is_empty(),
             Err(Errno::INTR) => true,
             Err(errno) => {
-                log::error!("cannot wait for news of the host: {errno}; no longer watching");
+                log::error!(
+                    "cannot read the changes of the host directory: {errno}; no longer watching"
+                );
                 self.sink.everything_changed();
                 false
             }
@@ -321,7 +323,7 @@ impl Watches {
             };
             log::warn!(
                 "cannot watch every directory ({errno}){remedy}; changes in the others are seen \
-                 when what is cached of them expires"
+                 when their cached entries expire"
             );
         }
     }

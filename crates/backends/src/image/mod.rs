@@ -89,7 +89,7 @@ impl ImageBackend {
                 Self { image, cache: Some(cache), poisoned: Poisoned::new() }
             }
             Err(error) => {
-                log::warn!("image: no cache of blocks, which are read each time: {error}");
+                log::warn!("image: no cache of blocks: {error}; each use reads them again");
                 Self { image, cache: None, poisoned: Poisoned::new() }
             }
         }
@@ -139,7 +139,7 @@ impl ImageBackend {
 /// The attributes of an inode in use.
 fn attributes_of(inode: &Inode, block_size: u32) -> Result<Attributes> {
     let Some(kind) = inode.kind().map(kind_of).filter(|_| inode.links() > 0) else {
-        log::error!("image: inode {} is named and not in use", inode.number);
+        log::error!("image: a directory names inode {}, which is not in use", inode.number);
         return Err(Error::Corrupt("the image contradicts itself"));
     };
     Ok(attributes(inode, kind, block_size))

@@ -83,7 +83,7 @@ impl Data for MemoryBackend {
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
         let node = self.table.get(file.inode)?;
         if length == 0 {
-            return Err(Error::Invalid("nothing to allocate"));
+            return Err(Error::Invalid("the range to allocate is empty"));
         }
         let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(Error::TooBig)?;
         let mut removed = Removed::default();

@@ -102,7 +102,9 @@ impl<R: Reply> Shared<R> {
     fn passthrough_refused(&self, error: &io::Error) {
         let never = [libc::EPERM, libc::ENOTTY];
         if error.raw_os_error().is_some_and(|errno| never.contains(&errno)) {
-            log::warn!("the kernel takes no host files from us ({error}); data goes through uvfs");
+            log::warn!(
+                "the kernel refuses direct access to host files ({error}); the daemon copies their data"
+            );
             // ORDERING: Relaxed; opens that still see true are refused the same way.
             self.passthrough.store(false, Relaxed);
         }

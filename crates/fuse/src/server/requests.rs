@@ -253,7 +253,7 @@ impl Server {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(Error::Invalid("a rename flag that is not supported")),
+            _ => return Err(Error::Invalid("an unknown flag of rename")),
         };
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
         let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
@@ -431,7 +431,7 @@ impl Server {
             flags if flags == libc::FALLOC_FL_PUNCH_HOLE | keep_size => AllocateMode::PunchHole,
             flags if flags == libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero,
             flags if flags == libc::FALLOC_FL_ZERO_RANGE | keep_size => AllocateMode::ZeroKeepSize,
-            _ => return Err(Error::Unsupported("a fallocate mode")),
+            _ => return Err(Error::Unsupported("this mode of fallocate")),
         };
         self.with_file(id, handle, |node, file| {
             self.changing(caller, (id, node), || {
@@ -586,7 +586,7 @@ impl Server {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Error::Invalid("a setxattr flag")),
+            _ => return Err(Error::Invalid("an unknown flag of setxattr")),
         };
         self.vfs.set_xattr(caller, &self.node(id)?, name, value, mode)
     }

@@ -60,7 +60,7 @@ impl Shared {
                     self.went_elsewhere(directory, node_name(&key));
                     let (key, beside) = (key.escape_debug(), beside.escape_debug());
                     log::warn!(
-                        "`{key}` is left as others made it; what was written here is `{beside}`"
+                        "`{key}`: others have changed it, and their version stays; the content written here is `{beside}`"
                     );
                     return Error::Busy;
                 }
@@ -89,7 +89,7 @@ impl Shared {
         }
         let key = key.escape_debug();
         log::warn!(
-            "`{key}` is left as others made it; nothing of what was written here is kept: {why}"
+            "`{key}`: others have changed it, and their version stays; the content written here is lost: {why}"
         );
     }
 

@@ -415,7 +415,9 @@ impl Shared {
             // Others have put a new one under the old name since: it is not the one that was moved.
             Err(StoreError::Changed) => {
                 let from = from.escape_debug();
-                log::warn!("`{from}` was put anew while it was renamed; the new one stays");
+                log::warn!(
+                    "`{from}`: another client replaced it during its rename; its object stays"
+                );
                 Ok(())
             }
             Err(error) => Err(self.refused("removing", &from, error)),
@@ -459,8 +461,8 @@ impl Shared {
                     // ORDERING: Relaxed; a late reader is refused once more.
                     if knows.swap(false, Relaxed) {
                         log::warn!(
-                            "the store has no conditions on copies ({said}): a change by others in the moment between \
-                             looking and renaming is overwritten"
+                            "the store has no conditions on copies ({said}): a rename overwrites a change that \
+                             another client makes just before it"
                         );
                     }
                 }

@@ -157,7 +157,9 @@ impl Shared {
             StoreError::Denied(_) | StoreError::Credentials(_) | StoreError::Clock => Error::Access,
             StoreError::Unreachable(_) | StoreError::Busy { .. } => Error::TimedOut,
             StoreError::Damaged(_) => Error::Corrupt("an object without its checksum"),
-            StoreError::Unsupported(_) => Error::Unsupported("what the store has no request for"),
+            StoreError::Unsupported(_) => {
+                Error::Unsupported("a request that the store does not have")
+            }
             _ => Error::Io(std::io::Error::other("the store of objects")),
         };
         let key = key.escape_debug();

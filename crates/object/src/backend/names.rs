@@ -428,7 +428,7 @@ impl Shared {
                 self.hidden.add(hidden);
                 let prefix = prefix.escape_debug();
                 log::warn!(
-                    "`{prefix}`: {hidden} keys are hidden, which are no names of files, or want one that is taken"
+                    "`{prefix}`: {hidden} keys are hidden: they are no file names, or another object has the name"
                 );
             }
         }

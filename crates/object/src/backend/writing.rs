@@ -396,8 +396,8 @@ impl Shared {
             // ORDERING: Relaxed; a thread that does not see it yet is refused once more.
             if self.uploads.conditions.swap(false, Relaxed) {
                 log::warn!(
-                    "the store has no conditions on writes ({said}): a change by others in the moment \
-                     between looking and writing is overwritten"
+                    "the store has no conditions on writes ({said}): a write overwrites a change that \
+                     another client makes just before it"
                 );
             }
             let put = Put { condition: self.checked(key, condition)?, ..put };
@@ -426,7 +426,7 @@ impl Shared {
                 // ORDERING: Relaxed; a thread that does not see it is refused once more.
                 if self.uploads.removal_conditions.swap(false, Relaxed) {
                     log::warn!(
-                        "the store has no conditions on removals ({said}): an object that others put in that moment is removed, too"
+                        "the store has no conditions on removals ({said}): a removal also removes a version that another client puts just before it"
                     );
                 }
                 // A check before leaves a short window only.
@@ -560,7 +560,7 @@ impl Shared {
             StoreError::Changed => {
                 self.uploads.conflicts.hit();
                 let key = key.escape_debug();
-                log::warn!("{doing} `{key}`: others have replaced it; it is left as they made it");
+                log::warn!("{doing} `{key}`: others have replaced it; their version stays");
                 Error::Busy
             }
             StoreError::NotFound => {

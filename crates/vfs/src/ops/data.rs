@@ -128,7 +128,7 @@ impl Vfs {
             return Err(Error::Unsupported("fallocate"));
         }
         if length == 0 {
-            return Err(Error::Invalid("an empty range"));
+            return Err(Error::Invalid("the range is empty"));
         }
         let end = offset.checked_add(length).filter(|&end| end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::TooBig)?;

@@ -114,7 +114,9 @@ impl Core {
         let alone = pages.gate.enter_alone();
         if pages.is_short() && !pages.opens.has_writer() {
             let place = self.place_of(pages.inode);
-            log::warn!("{place}: did not fit into the caches, and none of it was written");
+            log::warn!(
+                "{place}: the file did not fit into the caches, and none of it was written; raise the cache size"
+            );
             let _putting = self.pages.growth.put(pages);
             self.give_up(pages);
             self.discard_alone(pages, alone);

@@ -131,7 +131,7 @@ impl Data for WritingImage {
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
         let number = number_of(file.inode);
         if length == 0 {
-            return Err(Error::Invalid("nothing to allocate"));
+            return Err(Error::Invalid("the range to allocate is empty"));
         }
         let range = offset..offset.checked_add(length).ok_or(Error::TooBig)?;
         // The kernel or the core clears set-id bits for a permitted writer; this clears capabilities.
