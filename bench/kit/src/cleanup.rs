@@ -24,7 +24,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 
-static CLASS: LockClass = LockClass::new(1, "bench-cleanup", "what a bench run has to take away");
+static CLASS: LockClass =
+    LockClass::new(1, "bench-cleanup", "mounts and folders that a bench run must remove");
 
 static REGISTER: LazyLock<Mutex<Register>> =
     LazyLock::new(|| Mutex::new(&CLASS, Register::default()));
@@ -128,7 +129,7 @@ pub fn sweep(work: &Path) {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            eprintln!("uvfs-bench: clearing what run {pid} left behind");
+            eprintln!("uvfs-bench: removing the rest of run {pid}");
             remove_folder(&entry.path());
         }
     }

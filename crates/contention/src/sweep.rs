@@ -424,7 +424,7 @@ pub fn classify(throughputs: &[(usize, Vec<f64>)]) -> (Shape, String) {
         return (Shape::Unclear, "a throughput is not above zero".to_owned());
     };
     let of_best_words = format!(
-        "{} cores reach {} of what {} reach",
+        "{} cores reach {} of the throughput of {}",
         last.0,
         crate::statistics::percent(&of_best),
         best.0
@@ -464,7 +464,7 @@ fn dip(throughputs: &[(usize, Vec<f64>)]) -> Option<String> {
     });
     let (top, low, left) = falls.min_by(|a, b| a.2.mean.total_cmp(&b.2.mean))?;
     Some(format!(
-        "{low} cores reach {} of what {top} reach, and {} cores as much again",
+        "{low} cores reach {} of the throughput of {top}, and {} cores as much again",
         crate::statistics::percent(&left),
         last.0
     ))

@@ -35,7 +35,7 @@ async function ask(path, body) {
   try {
     reply = await fetch(path, request);
   } catch {
-    throw new Error("`uvfs web` does not answer; start it again, and open what it prints");
+    throw new Error("`uvfs web` does not answer; start it again, and open the address that it prints");
   }
   const told = await reply.json();
   if (!reply.ok) throw new Error(told.error);
@@ -383,7 +383,7 @@ function askToDrop(way, size, key) {
   state.way = way;
   const path = directory();
   state.way = before;
-  at("ask-text").replaceChildren("Drop what is cached of ", make("bdi", shown(path)), " and below",
+  at("ask-text").replaceChildren("Drop the cached objects of ", make("bdi", shown(path)), " and below",
     size === null ? "?" : `, ${bytes(size)}?`);
   answered = async () => {
     say("dropping …");

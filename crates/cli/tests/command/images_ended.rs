@@ -126,7 +126,7 @@ fn a_commit_that_fails_is_told_with_its_cause_and_with_what_is_lost() {
     assert!(outcome.stderr.contains(&all), "no {all} in\n{}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 12, "{}", outcome.stderr);
     assert_eq!(count(&log, "writing has ended"), 1);
-    // What is said to be safe is.
+    // The files that were reported as safe are there.
     fs::remove_file(host.root.join("ballast")).unwrap();
     place.mount_daemon(text(&host.image), &[]);
     assert_eq!(fs::read(path("kept")).unwrap(), vec![1; 20_000]);

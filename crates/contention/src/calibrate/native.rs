@@ -98,7 +98,7 @@ impl Native {
                 let (private, shared) = self.caches;
                 if private == 0 || shared < 8 * private {
                     return Err(Error::new(
-                        "it takes a last-level cache of eight times the private one, and the kernel tells of none",
+                        "it needs a last-level cache of eight times the private one, and the kernel reports none",
                     ));
                 }
                 self.chase(first, first, 4 * private)
@@ -158,7 +158,7 @@ impl Native {
         if self.memory > MEMORY_MAX {
             let found = self.caches.1 >> 20;
             return Err(Error::new(format!(
-                "the kernel tells of a last-level cache of {found} MiB, beyond which nothing is tried"
+                "the kernel reports a last-level cache of {found} MiB; larger ones are not tried"
             )));
         }
         Ok(self.memory)

@@ -194,7 +194,7 @@ pub fn sweep_html(sweep: &Sweep, title: &str) -> String {
         points: bend.shares.iter().map(|(cores, share)| (*cores as f64, *share)).collect(),
         smooth: false,
     });
-    body.push_str(&curves("What bends the curve", "share of time", &lasting.collect::<Vec<_>>()));
+    body.push_str(&curves("Causes of the bend", "share of time", &lasting.collect::<Vec<_>>()));
     let cores: Vec<_> = sweep.points.iter().map(|point| point.cores).collect();
     let heads: Vec<_> = cores.iter().map(ToString::to_string).collect();
     let mut columns = vec![("kind", Kind::Word), ("name", Kind::Code)];
