@@ -16,15 +16,13 @@
 //! C2. A child and a program that takes this one's place are ALLOWED before they begin: they inherit the flag,
 //!     and even the loader's first read would end them. Where the C library makes the child itself, as for
 //!     `system`, the master is ALLOWED across the call.
-//! C3. While REFUSED, SIGSEGV is not blocked and its handler is this library's: the kernel ends a process
-//!     that faults with that signal blocked. The program's own handler is kept here and called for faults
-//!     that are not reads of the counter, under the mask and on the stack that it asked for.
+//! C3. While REFUSED, SIGSEGV is not blocked and its handler is this library's: the kernel ends a process that faults
+//!     with it blocked. The program's own handler is called for all other faults, with its own mask and stack.
 //!
 //! # Why
-//! Lock meters, tracing and benchmark crates read the counter to save a call. Each such read would bring the
-//! host's time, another in each run, into a run that is to be the same. A read costs a fault and a return
-//! from a signal, about a microsecond of the host. Weakness: `pidfd_spawn` of glibc 2.39 is not stood before; a
-//! child of it ends with SIGSEGV.
+//! Lock meters, tracing and benchmark crates read the counter to save a call. Each such read would bring the host's time,
+//! which differs between runs, into a simulated run. A read costs a signal, about a microsecond of the host. Weakness:
+//! `pidfd_spawn` of glibc 2.39 is not interposed; a child of it ends with SIGSEGV.
 
 use crate::next::next;
 use crate::state::{OFF, OPEN, gate, simulation};

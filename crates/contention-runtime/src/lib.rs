@@ -22,8 +22,7 @@
 //! # Why
 //! `unsafe` and atomics are used here, which the workspace otherwise keeps to one crate: contexts, entry
 //! points of a C interface and interposed functions cannot be written without them (decision 0016).
-//! Weakness: code that neither the compiler's pass nor the C library's functions show is not seen: inline
-//! assembly, precompiled code, the kernel.
+//! Weakness: inline assembly, precompiled code and the kernel are not seen.
 
 // Only x86-64 Linux with glibc is supported. Elsewhere this is an empty library that is not embedded, and the
 // rest of the workspace is tested. Another processor needs a file beside `src/switch/x86_64.rs` with the items

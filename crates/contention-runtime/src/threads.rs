@@ -10,14 +10,12 @@
 //!   made ── parked ──▶ runs, by the master's hand ──▶ ended ──▶ buried
 //!                                                       │  joined, or detached
 //! ```
-//! T1. `ready` is set by the real thread when it has parked; the master makes the thread known to the
-//!     scheduler only then.
-//! T2. `wake` is set by the master when the thread has ended and the master has switched away from it.
-//!     The master then joins it, and only then goes on: while a real thread runs, the master does not.
-//! T3. A thread that ended is woken when it is joined or detached, not before, so that its `pthread_t`
-//!     names it as long as the program may use it.
-//! T4. Destructors of thread-local variables and of keys run before the end, as part of the program; when
-//!     the real thread comes to its own list, that is empty.
+//! T1. The real thread sets `ready` when it has parked. Only then does the master make it known to the scheduler.
+//! T2. The master sets `wake` when the thread has ended and the master has switched away from it.
+//!     The master then joins it, and only then continues: while a real thread runs, the master does not.
+//! T3. A thread that ended is woken when it is joined or detached: until then, the program may use its `pthread_t`.
+//! T4. Destructors of thread-local variables and of keys run before the end, as part of the program; the
+//!     real thread then finds its own list empty.
 //!
 //! If a thread stops here: a real thread that never parks stops the master in `create`, like
 //! any caller of a thread that never runs; a thread that is woken executes only the C library's own end.

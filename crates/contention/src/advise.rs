@@ -9,26 +9,20 @@
 //! 5. `split-by-path`: two sets of functions use two sets of fields of one line: a line for each;
 //! 6. `shard-counter`: many cores update one word: one for each core, summed when read;
 //! 7. `batch-under-lock`: a lock changes cores for every short hold: do more each time;
-//! 8. `skip-remote-reads`: a function only reads several fields of a line that others write: decide by data
-//!    at hand, or read once;
+//! 8. `skip-remote-reads`: a function only reads several fields of a line that others write: use local data, or read once;
 //! 9. `free-where-allocated`: objects die on another core than they were made on: hand them back in batches;
 //! 10. `read-without-lock`: readers fight over the lock's own word: a sequence count or RCU;
 //! 11. `shorten-hold`: a lock is waited for, and long holds are why: take work out of it;
 //! 12. `isolate-lock`: threads that wait for a lock take away the line of the data it protects: part them.
 //!
 //! # Boundary
-//! A profile in, advice out, the greatest avoidable share of latency first. [`check`] runs an advice's
-//! what-if by a closure.
-//!
-//! # Concurrency
-//! None.
+//! A profile in, advice out, the greatest avoidable share of latency first. [`check`] tries an advice by a closure.
 //!
 //! # Why
-//! An advice must be checkable: it shows the numbers that made it fire, and where a layout expresses it,
-//! the what-if that tries it. Every figure is a mean over the seeds. Weakness: thresholds are
-//! conventions, listed with each rule; and the expected gain is the latency that would be gone, which
-//! is more than the time that a program would gain. Only a trial tells that, so an advice that was tried without a gain
-//! is not given.
+//! An advice must be checkable: it shows the numbers that made it fire, and where a layout expresses it, the what-if that
+//! tries it. Every figure is a mean over the seeds. Weakness: thresholds are conventions, listed with each rule. The expected
+//! gain is the avoidable latency, which is more than the time that a program would gain. So a trial without a gain removes the
+//! advice.
 
 mod memory;
 mod scene;

@@ -15,11 +15,7 @@
 //! A sweep has no class, and no law, where its curve says nothing of the program: computing was charged a flat
 //! cost ([`uvfs_coherence::profile::Meta::computing`]), or the program makes fewer threads than there are cores.
 //!
-//! [`Sweep::by_seed`] has the shape that each seed alone would give, so that a program that falls into one
-//! of two states is seen to: its mean is then unclear, its seeds are not.
-//!
-//! # Concurrency
-//! None.
+//! [`Sweep::by_seed`] has the shape of each seed alone: it shows a program that falls into one of two states.
 //!
 //! # Why
 //! Curves of locks differ by orders of magnitude at high core counts, so one half is far from all of the

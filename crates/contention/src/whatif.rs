@@ -16,18 +16,13 @@
 //! `root.hash`. Fields that share bytes, as in a union, move together.
 //!
 //! # Boundary
-//! Text and profile in, layouts for the runtime out ([`uvfs_coherence::configuration::Relayout`]). The run
-//! itself is a closure of the caller's.
-//!
-//! # Concurrency
-//! None.
+//! Text and profile in, layouts for the runtime out ([`uvfs_coherence::configuration::Relayout`]). The caller runs them.
 //!
 //! # Why
-//! In the model an address can be remapped without touching the program, so that "what if this field had
-//! its own line" costs one more run, not an edit. Fields that are not named keep their places, except
-//! under `order`, so that the change is the only one. A real edit gains as much only
-//! if the compiler lays the other fields out the same. Weakness: an object inside another is not found by its
-//! own name; name the outer one and the path.
+//! The model can remap an address without a change of the program, so a question such as "what if this field had its own
+//! line" costs one more run, not an edit. Fields that are not named keep their places, except under `order`. A real edit
+//! gains as much only if the compiler keeps the layout of the other fields. Weakness: an object inside another is not found
+//! by its own name; name the outer one and the path.
 
 mod layout;
 mod parse;

@@ -28,8 +28,8 @@ const LONG_HEADERS: &[(&str, usize)] = &[
     ("crates/backends/", 1),
     ("crates/coherence/", 1),
     ("crates/concurrent/", 10),
-    ("crates/contention-runtime/", 4),
-    ("crates/contention/", 4),
+    ("crates/contention-runtime/", 1),
+    ("crates/contention/", 1),
 ];
 
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
