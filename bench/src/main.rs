@@ -55,19 +55,19 @@ enum Bench {
     Walk(walk::WalkArguments),
     /// Hits that replacement policies keep of sequences of accesses, against those of other crates
     Evict(evict::EvictArguments),
-    /// The page cache where everything is there, against the kernel's and against other caches
+    /// The page cache with hits only, against the kernel's and against other caches
     Hit(hit::HitArguments),
     /// Cleaning a directory: the experiment of Li (2013), how soon it takes effect, and rivals
     Clean(clean::CleanArguments),
-    /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
+    /// The memory of a mount's daemon against its `--cache-size`, under requests that need memory
     Memory(memory::MemoryArguments),
-    /// What it costs to be watched by `top`, the page and a scraper, and how soon a level of the tree is told
+    /// The cost of `top`, the page and a scraper for a mount, and the time that a level of the tree takes
     Watch(watch::WatchArguments),
     /// A disk image, against the kernel on a loop device and against fuse2fs
     Image(image::ImageArguments),
-    /// What the lock meter costs: the same work with it on and off
+    /// The cost of the lock meter: the same work with it on and off
     Meter(meter::MeterArguments),
-    /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
+    /// Opens and reads files on request; started by `clean` as the program whose memory is bounded
     #[command(hide = true)]
     CleanClient(clean::ClientArguments),
     /// A FUSE server that answers constants; started by `mount` as a rival

@@ -73,19 +73,19 @@ enum Verb {
     Fuzz(nightly::FuzzOptions),
     /// The unit tests under the address and the thread sanitizer, on nightly.
     Safety,
-    /// Histories and churn for as long as is said, instead of seconds.
+    /// Histories and churn for a given time, instead of seconds.
     Stress(stress::Options),
-    /// Cuts the power under the kernel's ext4 and compares what uvfs and the kernel show of each image. Needs root.
+    /// Cuts the power under the kernel's ext4 and compares the contents of each image as uvfs and the kernel show it. Needs root.
     Cuts(stress::CutOptions),
-    /// Changes bits of images and compares what a check finds with what e2fsck finds.
+    /// Changes bits of images and compares the faults that a check and e2fsck find.
     Mutations(stress::MutationOptions),
-    /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and tells which its models do not miss.
+    /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and lists those that its models do not notice.
     Weaken(weaken::Options),
-    /// A Debian package, an archive, checksums and the list of what is inside, in target/dist; tried in a clean Debian.
+    /// A Debian package, an archive, checksums and the list of contents, in target/dist; tried in a clean Debian.
     Dist(dist::Options),
     /// The pictures of the documents: the page of `uvfs web`, and `uvfs top`. Needs root and a Chromium.
     Pictures(pictures::Options),
-    /// Everything the gate asks: check beside model, then test beside conformance --quick.
+    /// All steps of the gate: check beside model, then test beside conformance --quick.
     Ci,
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct HitArguments {
     /// One JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Only cases that this matches, or that begin so up to a dash; `*` and `?` as in a shell; may
+    /// Only cases that match this, whole or up to a dash; `*` and `?` as in a shell; may
     /// be repeated [default: all]
     #[arg(long = "case", value_name = "GLOB")]
     cases: Vec<String>,

@@ -73,7 +73,7 @@ pub(crate) struct ImageArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
     /// Instead: an image of 5 GiB with 300,000 files (20,000 with --quick), walked and read by a mount with
-    /// `--cache-size 32M`, and what its daemon had resident at most
+    /// `--cache-size 32M`, and the largest resident size of its daemon
     #[arg(long, conflicts_with = "systems")]
     large: bool,
 }

@@ -75,14 +75,14 @@ pub(crate) struct MemoryArguments {
     /// A size to give the daemon; may be repeated [default: 16M and 64M]
     #[arg(long = "cache-size", value_name = "SIZE")]
     sizes: Vec<String>,
-    /// What is mounted, as `uvfs mount` takes it: `image:PATH`, `s3://BUCKET?endpoint=URL`; the files are made in it if they are
-    /// not there [default: a directory of the bench's inputs]
+    /// The source, as `uvfs mount` takes it: `image:PATH`, `s3://BUCKET?endpoint=URL`; missing files are made in it [default: a
+    /// directory of the bench's inputs]
     #[arg(long)]
     source: Option<String>,
     /// For how many seconds files are made and removed [default: 60, or 5 with --quick]
     #[arg(long, value_name = "SECONDS")]
     make_for: Option<u64>,
-    /// What the daemon does with file data
+    /// How the daemon caches file data
     /// [default: write-back for a directory, the source's own choice for another one]
     #[arg(long, value_name = "HOW")]
     page_cache: Option<String>,

@@ -66,7 +66,7 @@ pub(crate) struct WalkArguments {
     /// One JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Only cases that this matches, or that begin so up to a dash; `*` and `?` as in a shell; may
+    /// Only cases that match this, whole or up to a dash; `*` and `?` as in a shell; may
     /// be repeated [default: two lines through the grid of trees, and all other cases]
     #[arg(long = "case", value_name = "GLOB")]
     cases: Vec<String>,
@@ -83,7 +83,7 @@ pub(crate) struct WalkArguments {
     /// Inputs so small that the figures mean nothing, for tests.
     #[arg(long, hide = true)]
     tiny: bool,
-    /// Fills the caches with so many names and prints by how many bytes this process grew.
+    /// Fills the caches with this number of names and prints the growth of this process in bytes.
     #[arg(long, hide = true, value_name = "NAMES")]
     grown_by: Option<u64>,
 }
