@@ -163,7 +163,7 @@ impl Patient {
     }
 }
 
-/// What a copy to another key that fails its condition finds.
+/// Copies whose condition fails.
 impl Patient {
     /// The version at `to`, if it is a copy of the version `tag` of `from`: an earlier try may have made it, whose answer was lost.
     fn copied_before(&self, from: &str, tag: &Tag, to: &str) -> Result<Option<Tag>> {

@@ -23,8 +23,8 @@ pub trait Store: Send + Sync + 'static {
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page>;
 
     /// Reads `span` of the object `key`, all of it, into `into`, which is as long. Bytes of another version than `tag` are
-    /// never returned: that is [`StoreError::Changed`]. Nor are bytes that do not have the checksum that the store tells of them
-    /// ([`StoreError::Damaged`]); stores tell it of whole objects.
+    /// never returned: that is [`StoreError::Changed`]. Nor are bytes that do not match the store's checksum
+    /// ([`StoreError::Damaged`]); stores send one for whole objects.
     fn read(&self, key: &str, tag: &Tag, span: Span, into: &mut [u8]) -> Result<()>;
 
     /// Makes `body` the content of an object, if the condition holds: all of it, or nothing. Returns the new version.

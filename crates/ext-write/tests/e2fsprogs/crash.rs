@@ -1,5 +1,5 @@
-//! Crashes: workloads recorded, cut at many moments with any part of what was not flushed. After the journal and the list of
-//! orphans were brought to an end, nothing is wrong with the image, and what was promised to be stable is there.
+//! Crashes: workloads recorded, cut at many moments with any part of the unflushed writes. After the journal is replayed and the
+//! list of orphans completed, the image has no faults, and all data that was promised to be stable is there.
 //!
 //! `UVFS_CRASH_STATES=2000` looks at so many states of each workload instead of some.
 
@@ -21,7 +21,7 @@ const TORN_SUPERBLOCK: &str = "superblock: its checksum is wrong";
 
 static FACTS: LockClass = LockClass::new(403, "test-facts", "what was promised");
 
-/// What is promised of a path.
+/// The promise about a path.
 #[derive(Debug, Clone)]
 enum Promise {
     /// A file with this in it.
@@ -43,7 +43,7 @@ struct Fact {
     promise: Promise,
 }
 
-/// A volume whose writes are recorded, and what was promised on the way.
+/// A volume whose writes are recorded, and the promises on the way.
 struct Recorded {
     volume: Volume,
     device: Arc<Recorder>,
@@ -58,7 +58,7 @@ impl Recorded {
         self.facts.lock().push(Fact { from, until: usize::MAX, path: path.into(), promise });
     }
 
-    /// What was promised of a path ends now.
+    /// The promise about a path ends now.
     fn changing(&self, path: &str) {
         let now = self.device.moment();
         let mut facts = self.facts.lock();
@@ -349,7 +349,7 @@ impl Observer for Told {
     }
 }
 
-/// What a check finds in an image.
+/// The faults that a check finds in an image.
 fn checked(bytes: Vec<u8>) -> Result<(), String> {
     let image = Image::open(Arc::new(MemoryDevice::new(bytes)));
     let image = image.map_err(|error| format!("reading: {error}"))?;
@@ -358,7 +358,7 @@ fn checked(bytes: Vec<u8>) -> Result<(), String> {
     if told.0.is_empty() { Ok(()) } else { Err(told.0.join("; ")) }
 }
 
-/// What is wrong with a state that a crash left, if anything.
+/// The faults of the state after a crash, if it has any.
 fn wrong(state: Vec<u8>, moment: usize, facts: &[Fact]) -> Result<Vec<u8>, String> {
     checked(state.clone()).map_err(|what| format!("before recovery: {what}"))?;
     let device = Arc::new(WritableMemory::new(state));
@@ -445,7 +445,7 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
         if state % 8 == 0 {
             let (status, told, _) = workshop.fsck(&after, &["-fn"]);
             assert_eq!(status, 0, "{about}: {told}");
-            // By e2fsck alone; it finishes what the list of orphans names.
+            // By e2fsck alone; it completes the list of orphans.
             let (status, told, theirs) = workshop.fsck(&torn, &["-fp"]);
             assert!(status <= 1, "{about}: {told}");
             let (status, told, _) = workshop.fsck(&theirs, &["-fn"]);

@@ -1,4 +1,4 @@
-//! Images that contradict themselves: what is wrong costs its own inode or group, and never the blocks of others.
+//! Images that contradict themselves: a fault costs its own inode or group, and never the blocks of others.
 
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::new;
@@ -56,12 +56,12 @@ fn a_group_with_a_damaged_bitmap_is_set_aside() {
         let damaged = bytes[bitmap..bitmap + 1024].to_vec();
         let (device, volume) = volume(bytes);
         assert_eq!(volume.room().damaged_groups, 0, "found when it is used");
-        // The only group: there is no room, and names go on.
+        // The only group: there is no room, and operations on names still work.
         let other = volume.create(ROOT, b"other", &new(Kind::Regular)).unwrap();
         let full = volume.write(other, 0, &[7; 3000]);
         assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
         assert_eq!((volume.room().free_blocks, volume.room().damaged_groups), (0, 1));
-        // What lies there is not freed: its name goes, its blocks stay.
+        // An inode there is not freed: its name is removed, its blocks stay.
         volume.write(file.number, 5, b"over").unwrap();
         volume.unlink(ROOT, b"file").unwrap();
         let cut = volume.create(ROOT, b"file", &new(Kind::Regular));
@@ -73,7 +73,7 @@ fn a_group_with_a_damaged_bitmap_is_set_aside() {
     }
 }
 
-/// A tree of extents was believed: a node that is its own child took the stack, and with it the daemon; an extent of no length,
+/// A tree of extents was not checked: a node that is its own child took the stack, and with it the daemon; an extent of no length,
 /// a node without entries and a block outside the volume panicked; a second owner of a block freed it for the first.
 #[test]
 fn a_tree_that_cannot_be_costs_its_inode_alone() {

@@ -8,7 +8,7 @@ use uvfs_ext::{Kind, ROOT};
 use uvfs_ext_write::device::testing::{Faults, Faulty, Random};
 use uvfs_ext_write::{Error, Losses, Volume, WritableMemory};
 
-/// Makes, writes, renames and removes until something fails; the files that were made stable, with what was written.
+/// Makes, writes, renames and removes until something fails; returns the files that were made stable, with their contents.
 fn work(volume: &Volume) -> (Vec<(String, u8)>, Error) {
     let mut random = Random(5);
     let mut stable = Vec::new();
@@ -34,7 +34,7 @@ fn work(volume: &Volume) -> (Vec<(String, u8)>, Error) {
     panic!("the plan failed nothing");
 }
 
-/// What `volume` says that the image lacks is what the `next` mount does not find. How many bytes that is.
+/// The changes that `volume` reports as lost are those that the `next` mount does not find. Returns their bytes.
 fn check_losses(losses: &Losses, volume: &Volume, next: &Volume) -> u64 {
     let Losses::Some(lost) = losses else { panic!("the image is there") };
     let mut numbers = Vec::new();
@@ -133,7 +133,7 @@ fn a_failed_flush_outside_a_commit_ends_writing_too() {
     }
 }
 
-/// The device refuses one piece of data: the caller is told, the blocks that it was meant for come back, and the next write works.
+/// The device refuses one piece of data: the caller gets the error, the allocated blocks are free again, and the next write works.
 #[test]
 fn a_failed_write_of_data_costs_that_write_alone() {
     if !tools() {

@@ -13,7 +13,7 @@ use uvfs_ext_write::{
 const IMMUTABLE: &str = "0x80010";
 const APPEND_ONLY: &str = "0x80020";
 
-/// What there is: a file and a directory with a flag, a name in that directory, and others beside them without one.
+/// The objects: a file and a directory with a flag, a name in that directory, and others beside them without one.
 #[derive(Clone, Copy)]
 struct There {
     file: u32,
@@ -85,7 +85,7 @@ const STEPS: &[(&str, bool, bool, Step)] = &[
     }),
 ];
 
-/// An image made with these flags, and what is in it.
+/// An image made with these flags, and its objects.
 fn flagged(workshop: &Workshop, flags: &str) -> (Vec<u8>, There) {
     let image = workshop.image(&["-t", "ext4", "-b", "1024", "-J", "size=1"], "8M", None);
     let (device, volume) = volume(&image);

@@ -1,4 +1,4 @@
-//! What the tests share: making images, reading them, judging them.
+//! Shared by the tests: making images, reading them, checking them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Workshop {
     /// An image of `size` with `options` of mke2fs, filled from `tree`.
     pub(crate) fn image(&self, options: &[&str], size: &str, tree: Option<&Path>) -> Vec<u8> {
         let path = self.path("new.img");
-        // One that is there already would keep what mke2fs does not write.
+        // An existing file would keep the bytes that mke2fs does not write.
         let _ = fs::remove_file(&path);
         let mut make = Command::new("mke2fs");
         make.args(["-q", "-F"]).args(options);
@@ -47,7 +47,7 @@ impl Workshop {
         fs::read(&path).unwrap()
     }
 
-    /// Runs e2fsck with `arguments` on an image; its status, what it said, and the image afterwards.
+    /// Runs e2fsck with `arguments` on an image; its status, its output, and the image afterwards.
     pub(crate) fn fsck(&self, image: &[u8], arguments: &[&str]) -> (i32, String, Vec<u8>) {
         let path = self.path("judged.img");
         fs::write(&path, image).unwrap();

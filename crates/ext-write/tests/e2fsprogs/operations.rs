@@ -1,4 +1,4 @@
-//! Operations on a volume: what was done is there, for us and for e2fsck.
+//! Operations on a volume: this crate and e2fsck see the results.
 
 use crate::images::{Workshop, at, open, tools, whole};
 use std::collections::{BTreeMap, BTreeSet};
@@ -334,7 +334,7 @@ fn a_listing_tells_each_name_once_while_others_come_and_go() {
     }
 }
 
-/// At every operation the disk was full once; what was refused left no trace.
+/// The disk is full once at every operation; a refused operation leaves no trace.
 #[test]
 fn a_full_image_refuses_and_stays_right() {
     if !tools() {
@@ -361,7 +361,7 @@ fn a_full_image_refuses_and_stays_right() {
         assert!(matches!(made, Err(Error::NoSpace)), "{made:?}");
         assert_eq!(volume.lookup(ROOT, name.as_bytes()).unwrap(), None);
     }
-    // What is freed can be used at once, with the commit that this takes.
+    // Freed blocks can be used at once, with the commit that this needs.
     volume.truncate(filler, 1000).unwrap();
     volume.write(filler, 1000, &vec![8; 900_000]).unwrap();
     volume.unlink(ROOT, b"filler").unwrap();

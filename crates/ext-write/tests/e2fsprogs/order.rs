@@ -16,7 +16,7 @@ static ORDER: LockClass =
 /// How a commit record begins, behind the sign of the journal.
 const COMMIT: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
 
-/// What a write was of.
+/// The target of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrote {
     /// The journal's superblock: where the log begins.
@@ -38,7 +38,7 @@ struct Seen {
     broken: Vec<String>,
 }
 
-/// A device that leaves one flush out, if it is told to, and notes what is out of order.
+/// A device that leaves one flush out on request, and notes writes out of order.
 #[derive(Debug)]
 struct Watched {
     memory: WritableMemory,
@@ -89,9 +89,9 @@ impl WriteDevice for Watched {
         let not_behind: &[Wrote] = match what {
             // The log's room is in use until the log's new beginning is stable.
             Wrote::Log => &[Wrote::Head, Wrote::Record],
-            // What it makes whole is there before it.
+            // The blocks that it completes are written before it.
             Wrote::Record => &[Wrote::Log, Wrote::Place, Wrote::Head],
-            // What the log forgets is in its place before.
+            // Blocks that the log drops are in their places before.
             Wrote::Head => &[Wrote::Place, Wrote::Record],
             // Contents come to their places behind their record.
             Wrote::Place => &[Wrote::Record],
@@ -120,7 +120,7 @@ impl WriteDevice for Watched {
     }
 }
 
-/// What is out of order in work that goes round the log some times.
+/// The writes out of order in work that passes the ring of the log some times.
 fn broken(bytes: Vec<u8>, lazy: bool) -> Vec<String> {
     let device = Arc::new(Watched::new(bytes, lazy));
     let volume = Volume::open(device.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Volumes and directories that are full: an operation that needs no block gets none, and what is refused is refused alone.
+//! Volumes and directories that are full: an operation that needs no block gets none, and a refusal concerns one operation only.
 
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::{new, volume};

@@ -16,12 +16,12 @@ use uvfs_ext_write::store::{Handle, Owner, Role, Store};
 use uvfs_ext_write::{Error, WritableMemory, WriteDevice, log_place, recover};
 
 const REGISTERS: u64 = 12;
-/// What is in a register that was never set; mke2fs would make a hole of zeros.
+/// The contents of a register that was never set; mke2fs would make a hole of zeros.
 const NEVER: u8 = 200;
 /// How blocks of a journal begin: such contents are stored otherwise.
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 
-/// Nothing to add when a transaction ends; keeps what was freed.
+/// Adds nothing when a transaction ends; records freed blocks.
 struct Nobody(Mutex<Vec<Range<u64>>>);
 
 static FREED: LockClass = LockClass::new(401, "test-freed", "blocks that may be used again");
@@ -100,7 +100,7 @@ fn number(block: &[u8]) -> u8 {
     if block[1023] == NEVER { 0 } else { block[1023] }
 }
 
-/// What the registers of an image hold after its journal was replayed.
+/// The registers of an image after its journal was replayed.
 fn registers(image: &Image) -> Vec<u8> {
     let bytes = whole(image, &at(image, "file"));
     let value = |block: &[u8]| {
@@ -110,7 +110,7 @@ fn registers(image: &Image) -> Vec<u8> {
     bytes.chunks(1024).map(value).collect()
 }
 
-/// What happened in a run of transactions.
+/// The events of a run of transactions.
 struct Ran {
     /// The moments at which they were stable: (moment, number).
     stable: Vec<(usize, u8)>,
@@ -146,7 +146,7 @@ fn run(device: &Arc<Recorder>, transactions: u8) -> Ran {
     Ran { stable, checkpoints }
 }
 
-/// A commit record of which half a block was written, over what an older round of the ring had left there, made the image one
+/// A commit record of which half a block was written, over the rest of an older round of the ring, made the image one
 /// with a damaged journal.
 #[test]
 fn a_transaction_is_there_whole_or_not_at_all_wherever_it_is_cut() {
@@ -371,7 +371,7 @@ fn operations_go_on_during_a_commit_and_one_commit_serves_all_who_wait() {
     });
     assert_eq!(store.running(), last + 1);
     assert_eq!(store.counts().commits - before, 2, "one for the first, one for the other three");
-    // Of the commits behind the last checkpoint, a cut behind the first one's record shows what was frozen.
+    // Of the commits behind the last checkpoint, a cut behind the first one's record shows the frozen contents.
     let record = gate.device.record();
     let seen: Vec<u8> =
         record.flushes().into_iter().map(|at| registers(&open(record.cut(at)))[0]).collect();
@@ -395,7 +395,7 @@ fn a_commit_waits_for_open_handles_and_new_ones_wait_for_it() {
     set(&mut handle, places[0], 1);
     thread::scope(|scope| {
         let commit = scope.spawn(|| store.commit(transaction, &nobody).unwrap());
-        // It cannot be seen from outside that it waits; that it has not gone past us is what counts.
+        // A test cannot see that the thread waits, but that it has not gone past this point.
         for _ in 0..50 {
             thread::yield_now();
         }
@@ -417,7 +417,7 @@ fn a_commit_waits_for_open_handles_and_new_ones_wait_for_it() {
     });
 }
 
-/// After a failed write the log's state is unknown: to go on would be to guess.
+/// After a failed write the log's state is unknown, so nothing more is written.
 #[test]
 fn a_failed_commit_ends_writing_and_leaves_what_was_stable() {
     if !tools() {
@@ -460,7 +460,7 @@ fn a_failed_commit_ends_writing_and_leaves_what_was_stable() {
     assert_eq!(ended, 4);
 }
 
-/// More blocks than there are buffers: what was evicted comes back as it was changed last, wherever that is.
+/// More blocks than there are buffers: an evicted block is read again with its last change, wherever that is.
 #[test]
 fn what_is_evicted_comes_back_from_where_it_is_newest() {
     if !tools() {
@@ -491,7 +491,7 @@ fn what_is_evicted_comes_back_from_where_it_is_newest() {
     }
 }
 
-/// Each name that was looked for had the checksum of its block made anew: most of what a lookup cost.
+/// Each lookup of a name computed the checksum of its block again: most of the cost of a lookup.
 #[test]
 fn a_block_is_judged_once_while_it_stays_in_memory() {
     if !tools() {

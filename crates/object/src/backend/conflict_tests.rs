@@ -38,7 +38,7 @@ fn a_refused_file_is_kept_beside_and_its_name_can_be_used_again() {
             Ok(theirs) => assert_eq!(theirs, b"theirs"),
             Err(error) => assert!(removed && matches!(error, Error::NotFound), "{error}"),
         }
-        // The descriptor goes on with the file beside, and nothing comes back to the name.
+        // The descriptor continues with the file beside, and nothing returns to the name.
         file.write_all_at(4, b", more").unwrap();
         file.sync(SyncMode::All).unwrap();
         assert_eq!(bucket.content(&key).unwrap(), b"ours, more");

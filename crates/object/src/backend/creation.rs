@@ -361,7 +361,7 @@ impl Shared {
         if let Some(changed) = &node
             && matches!(changed.what, What::Local(Local { base: Some(_), .. }))
         {
-            // The version that is copied has to be what it is here.
+            // The copied version must be the state here.
             self.upload_local_inside(changed, AtConflict::Keep)?;
             node = self.table.get(changed.id);
         }

@@ -94,7 +94,7 @@ fn a_lookup_from_before_a_change_does_not_set_the_file_back() {
     assert_eq!(bucket.content("x").unwrap(), b"newer");
 }
 
-/// A read was under way when the file was renamed here. The store did not have the old key any more, and the reader was told that the
+/// A read was under way when the file was renamed here. The store did not have the old key any more, and the reader got the error that the
 /// file is stale.
 #[test]
 fn a_read_during_a_rename_reads_under_the_new_name() {
@@ -205,7 +205,7 @@ fn a_rename_does_not_replace_a_version_that_was_not_seen() {
     drop(open);
 }
 
-/// A rename looked at its target, and replaced what others put there between the look and the copy.
+/// A rename looked at its target, and replaced a version that others put there between the check and the copy.
 #[test]
 fn a_rename_replaces_nothing_that_comes_after_its_look() {
     for (there, mode) in [(true, RenameMode::Replace), (false, RenameMode::NoReplace)] {

@@ -651,7 +651,7 @@ mod tests {
         assert_eq!(keys, ["p/", "p/d/", "p/d/x", "p/x"]);
         assert_ne!(first.number, other.number, "another version is another file");
         assert_ne!(first.version, other.version);
-        // A directory may be forgotten before what is in it.
+        // A directory may be forgotten before its entries.
         table.forget(directory.id, 1);
         table.forget(first.id, 1);
         assert_eq!(table.get(first.id).unwrap().key(), "p/d/x");

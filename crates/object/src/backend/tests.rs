@@ -105,7 +105,7 @@ impl Entries for Held {
 fn keys_that_are_no_paths_are_hidden_and_counted() {
     let bucket = Bucket::new(&["/top", "a", "a//b", "a/../b", "b/./c", "b/d", "c/", "x "]);
     let vfs = mount(&bucket, "", LONG);
-    // "a" is an object, and so no directory; what lies below it has no name.
+    // "a" is an object, and so no directory; keys below it have no name.
     assert_eq!(names(&vfs, "."), ["a", "b", "c", "x "]);
     assert_eq!(names(&vfs, "b"), ["d"]);
     assert_eq!(names(&vfs, "c"), Vec::<String>::new());
@@ -227,7 +227,7 @@ fn faults_are_told_and_nothing_wrong_is_kept() {
     assert_eq!(names(&vfs, "d"), ["a", "b"], "half a listing is none");
 }
 
-/// What the store lists: some names at a time.
+/// A listing that returns some names at a time.
 struct Part(Vec<(String, u64)>, usize);
 
 impl Listing for Part {

@@ -232,13 +232,13 @@ impl Shared {
         self.attributes_of(id)
     }
 
-    /// A request has made the object `key` what the file `node` is now. The file is in work, and the caller is inside its gate.
+    /// A request has given the object `key` the present state of the file `node`. The file is in work, and the caller is inside its gate.
     fn becomes(&self, node: &Node, key: &str, what: What) {
         self.changed(key, Some(what.clone()));
         self.table.change(node.id, |now| Some(now.become_what(what)));
     }
 
-    /// A request has made `key` what it is `now`.
+    /// A request has changed `key` to `now`.
     pub(super) fn changed(&self, key: &str, now: Option<What>) {
         if self.uploads.here.changed(key, now) {
             self.listings.give_up();
@@ -579,7 +579,7 @@ impl Shared {
 pub(super) enum AtConflict {
     /// It is kept beside the file ([`super::conflict`]).
     Keep,
-    /// Nothing: the caller takes back what it began.
+    /// Nothing: the caller undoes its steps.
     Fail,
 }
 
@@ -616,7 +616,7 @@ fn read_whole(content: &dyn WholeContent, offset: u64, into: &mut [u8]) -> Resul
     Ok(())
 }
 
-/// A file that is cut or extended to `size`, from what it is.
+/// The state `what` of a file, truncated or extended to `size`.
 pub(super) fn cut(what: &What, size: u64) -> Option<What> {
     let base = match what {
         What::Directory => return None,

@@ -126,7 +126,7 @@ fn a_lost_answer_is_no_conflict() {
     assert_eq!(bucket.content("x").unwrap(), b"xx");
     // One asks for the metadata of the first version.
     assert_eq!((counter(&vfs, "write_conflicts"), counter(&vfs, "head_requests")), (0, 3));
-    // Lost, and then replaced by others: theirs stays, and it is told.
+    // Lost, and then replaced by others: their version stays, and the writer gets the error.
     let file = root.open("x", OpenOptions::write()).unwrap();
     file.write_all_at(0, b"y").unwrap();
     bucket.plan(&[Some(Fault::Lost), Some(Fault::Overtaken)]);
@@ -182,7 +182,7 @@ fn what_a_refused_put_has_left_is_known_as_its_files_own() {
         assert_eq!(bucket.keys(), keys, "{end}");
         assert_eq!(counter(&vfs, "write_conflicts"), 0, "{end}: there were no others");
     }
-    // What others put over it meanwhile is theirs.
+    // A version that others put over it meanwhile is not this file's.
     let bucket = Bucket::new(&[]);
     let vfs = mount(&bucket, "", LONG);
     let root = vfs.root_directory(Caller::root());
@@ -275,7 +275,7 @@ fn names_move_and_files_go_on_being_written() {
     root.rename("a", "d/a", RenameMode::Replace).unwrap();
     assert_eq!(bucket.keys(), ["b", "d/a", "d/x"]);
     assert_eq!(root.read_file("d/a").unwrap(), b"a");
-    // Written beside, then moved over: what editors do.
+    // Written beside, then moved over, as editors do.
     root.write_file("b.new", b"second").unwrap();
     root.rename("b.new", "b", RenameMode::Replace).unwrap();
     assert_eq!(bucket.content("b").unwrap(), b"second");
@@ -344,7 +344,7 @@ fn nothing_is_changed_where_only_reading_is_wanted() {
     assert_eq!(bucket.keys(), ["a"]);
 }
 
-/// `mv` and `cp -p` set the times of what they copy, and say so for each file where that is refused.
+/// `mv` and `cp -p` set the times of copies, and say so for each file where that is refused.
 #[test]
 fn times_go_to_the_store_with_the_content() {
     let bucket = Bucket::new(&["old"]);
@@ -374,7 +374,7 @@ fn times_go_to_the_store_with_the_content() {
     assert_eq!(root.read_file("old").unwrap(), b"old");
 }
 
-/// A rename copied one version and then removed whatever was under the old name by then, also what others had just put there.
+/// A rename copied one version and then removed any version under the old name, even one that others had just put there.
 #[test]
 fn what_others_put_under_the_old_name_of_a_rename_stays() {
     let bucket = Bucket::new(&["from", "other"]);
@@ -393,7 +393,7 @@ fn what_others_put_under_the_old_name_of_a_rename_stays() {
     assert_eq!(bucket.content("other"), None);
 }
 
-/// A file that was open for writing was removed whatever the store had under its name: what others had put there since was removed unseen. With
+/// A file that was open for writing was removed whatever the store had under its name, even a version that others had put there since. With
 /// the version as a condition alone it could never be removed.
 #[test]
 fn what_others_put_over_an_open_file_is_removed_when_it_was_seen() {

@@ -282,7 +282,7 @@ impl Store for S3Store {
         let answer = self.client.get(&url, &[])?;
         match answer.status() {
             200 => xml::page(&answer.body_up_to(PAGE_BYTES_MAX)?, request),
-            // Of a listing, what is not found is the bucket.
+            // If a listing is not found, the bucket does not exist.
             404 => match self.refusal(answer) {
                 StoreError::NotFound => Err(StoreError::NoBucket),
                 other => Err(other),
