@@ -27,7 +27,7 @@ use std::{fs, thread};
 
 /// Test programs of many seconds, which begin first: one that began last would run on alone.
 const LONGEST: &[&str] =
-    &["known", "ends", "command", "churn", "clean_storm", "clean_threads", "linearizability"];
+    &["known", "ends", "command", "pages", "names", "documents", "storm", "mount"];
 /// The time after which running programs are listed.
 const PATIENCE: Duration = Duration::from_secs(60);
 

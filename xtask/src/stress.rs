@@ -1,9 +1,9 @@
 //! The long forms of tests without a natural end.
 //!
 //! # Boundary
-//! Sets the time, and runs the tests; the assertions are in `tests/tests/linearizability.rs`, `tests/tests/churn.rs`,
-//! `tests/tests/image_cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short forms every `cargo test`
-//! runs.
+//! Sets the time, and runs the tests; the assertions are in `tests/tests/storm/linearizability.rs`,
+//! `tests/tests/storm/churn.rs`, `tests/tests/image/cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short
+//! forms every `cargo test` runs.
 //!
 //! # Why
 //! With the profile of the tests and not of a release: only the assertions find a lock taken in the wrong order, or a
@@ -44,7 +44,7 @@ pub(crate) struct CutOptions {
 /// Cuts the power under the kernel so many times.
 pub(crate) fn cuts(options: &CutOptions) -> Result<(), String> {
     let mut test = cargo();
-    test.args(["test", "-p", "uvfs-tests", "--test", "image_cuts", "--", "--nocapture"]);
+    test.args(["test", "-p", "uvfs-tests", "--test", "image", "cuts::", "--", "--nocapture"]);
     step(test.env("UVFS_CUTS", options.cuts.to_string()))
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn mutations(options: &MutationOptions) -> Result<(), String> {
 
 fn tests(arguments: &[&str]) -> Command {
     let mut tests = cargo();
-    tests.args(["test", "-p", "uvfs-tests", "--test", "linearizability", "--test", "churn", "--"]);
-    tests.args(arguments);
+    tests.args(["test", "-p", "uvfs-tests", "--test", "storm", "--"]);
+    tests.args(["linearizability::", "churn::"]).args(arguments);
     tests
 }
 

@@ -265,7 +265,7 @@ fn the_blocks_that_are_kept_are_told_and_counted() {
     done(&["unmount", place.mnt()]);
 }
 
-/// `tests/tests/handles.rs` tests handles; here the names must lead to the same objects.
+/// `tests/tests/mount/handles.rs` tests handles; here the names must lead to the same objects.
 #[test]
 fn numbers_outlive_what_is_cached() {
     if !can_mount() {

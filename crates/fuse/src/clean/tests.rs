@@ -1,5 +1,5 @@
 //! Cleaning with a simulated kernel: the messages, their order, and the use of its answers.
-//! `tests/tests/mount_clean.rs` tests the real kernel.
+//! `tests/tests/mount/clean.rs` tests the real kernel.
 
 use super::*;
 use std::time::Duration;

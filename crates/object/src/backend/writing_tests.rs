@@ -137,7 +137,7 @@ fn a_lost_answer_is_no_conflict() {
 /// A put took effect and its answer was lost. The next try was refused for another reason (expired credentials), and only that
 /// error counted: it says that nothing was written. So the mount did not know of the object. A removal of the file succeeded
 /// without a request, and its object stayed. Every later `fsync` of the file returned EBUSY, as if others had replaced it. Plans
-/// 71, 76 and 139 of `tests/tests/object_faults.rs` found it.
+/// 71, 76 and 139 of `tests/tests/object/faults.rs` found it.
 #[test]
 fn what_a_refused_put_has_left_is_known_as_its_files_own() {
     let lost_and_refused = [Some(Fault::Lost), Some(Fault::Denied)];

@@ -20,7 +20,7 @@ use uvfs_vfs::{
     VfsConfig,
 };
 
-#[path = "../../crates/fuse/examples/key_value.rs"]
+#[path = "../../../crates/fuse/examples/key_value.rs"]
 mod key_value;
 
 fn root_of(store: impl Backend) -> Directory {

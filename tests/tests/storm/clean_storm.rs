@@ -4,9 +4,7 @@
 //!
 //! A seed (`UVFS_SEED`) replays the choices, not the schedule. `UVFS_STRESS_SECONDS` runs longer.
 
-mod clean_shared;
-
-use clean_shared::*;
+use crate::shared::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

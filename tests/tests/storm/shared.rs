@@ -1,4 +1,4 @@
-//! Shared parts of the threads of `clean_threads.rs` and `clean_storm.rs`.
+//! Shared parts of the tests here.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -152,7 +152,7 @@ fn stays_within(budget: u64) {
 
 fn run(program: &Path, budget: u64) -> (bool, String) {
     let mut command = Command::new(program);
-    command.env(BUDGET, budget.to_string()).args(["--nocapture", "--test-threads=1"]);
+    command.env(BUDGET, budget.to_string()).args(["memory::", "--nocapture", "--test-threads=1"]);
     let output = command.output().unwrap();
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());

@@ -6,6 +6,7 @@
 //! By default some seconds; with `UVFS_STRESS_SECONDS` as many, and at least a day's changes at 500 a second. The
 //! choices follow from a seed (`UVFS_SEED` replays them).
 
+use crate::shared::Turn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -153,9 +154,9 @@ fn resident_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// One test, since the process and its garbage are looked at as a whole.
 #[test]
 fn churn_stays_within_its_budget_and_leaves_nothing() {
+    let _turn = Turn::take();
     let length = stress::length(Duration::from_secs(5));
     let _watchdog = Watchdog::new(length * 4 + Duration::from_secs(3600));
     let (seed, least) = (seed(), if stress::is_long() { DAY } else { 0 });

@@ -242,7 +242,7 @@ fn passed_in_its_own_process(test: &str) -> bool {
         return false;
     }
     let outcome = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("limits::{test}"), "--nocapture"])
         .env(INNER, "1")
         .output()
         .unwrap();

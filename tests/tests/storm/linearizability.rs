@@ -5,6 +5,7 @@
 //! In short rounds, by default some seconds in all, with `UVFS_STRESS_SECONDS` as many for each test. `UVFS_SEED`
 //! replays the choices, not the schedule.
 
+use crate::shared::Turn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -233,8 +234,8 @@ fn length() -> Duration {
     stress::length(Duration::from_millis(1200))
 }
 
-fn watchdog() -> Watchdog {
-    Watchdog::new(length() + Duration::from_secs(60))
+fn watchdog() -> (Turn, Watchdog) {
+    (Turn::take(), Watchdog::new(length() + Duration::from_secs(60)))
 }
 
 /// Fights over a store that counts references; at the end all of them are back.

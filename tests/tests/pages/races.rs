@@ -1,6 +1,6 @@
 //! Floor: race pairs in the page cache. One call to the store is held at a gate; another operation runs beside it.
 //! Either it completes, which is then asserted while the call is held, or it waits for the call, and then both orders
-//! are right. Free-running threads are in `pages_threads.rs`.
+//! are right. Free-running threads are in `threads.rs`.
 //!
 //! Deterministic in the held calls; of two waiting threads the machine chooses the first.
 

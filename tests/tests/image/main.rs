@@ -1,0 +1,4 @@
+//! Disk images, compared with the kernel's ext4.
+
+mod cuts;
+mod twin;

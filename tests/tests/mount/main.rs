@@ -1,0 +1,13 @@
+//! Mounts on temporary directories, through the kernel. Each test has its own mount.
+
+mod absent;
+mod budget;
+mod clean;
+mod control;
+mod crash;
+mod direct;
+mod handles;
+mod library;
+mod mount;
+mod observers;
+mod stuck;
