@@ -14,6 +14,8 @@ mod journal;
 mod layout;
 mod summary;
 
+pub(crate) use summary::kernel_answers;
+
 use crate::Failure;
 use crate::control::client;
 use crate::control::protocol::Request;

@@ -89,12 +89,33 @@ fn memory(report: &Value) -> Option<String> {
     ))
 }
 
+/// Whether fewer than nine in ten requests are hits of the cache at `place` because the kernel answers repeated ones itself: it holds
+/// objects, answers are valid for some time, and none was evicted here.
+pub(crate) fn kernel_answers(report: &Value, place: &str) -> bool {
+    let of = |name: &str| number(report, &format!("{place}/{name}")).unwrap_or(0);
+    let timeout = match place {
+        "/core/names" => "/options/entry_timeout",
+        _ => "/options/attr_timeout",
+    };
+    let timeout = report.pointer(timeout).and_then(Value::as_str);
+    let keeps = timeout.is_some_and(|timeout| !timeout.starts_with('0'));
+    let holds = number(report, "/frontend/nodes").unwrap_or(0) > 0;
+    let few = of("hits") < of("misses").saturating_mul(9);
+    keeps && holds && of("evicted") == 0 && few
+}
+
 /// The contents of a cache, and its share of hits.
 fn cache(report: &Value, place: &str, asked: &str) -> Option<String> {
     let of = |name: &str| number(report, &format!("{place}/{name}"));
     let (hits, misses) = (of("hits")?, of("misses")?);
-    let answered = share(hits, hits + misses, asked);
-    Some(format!("{} held, hits {answered}", show_count(of("held")?)))
+    let held = show_count(of("held")?);
+    if kernel_answers(report, place) {
+        let came = show_count(hits + misses);
+        return Some(format!(
+            "{held} held; the kernel's cache answers repeated {asked} ({came} came here)"
+        ));
+    }
+    Some(format!("{held} held, hits {}", share(hits, hits + misses, asked)))
 }
 
 fn pages(report: &Value) -> Option<String> {
@@ -272,6 +293,31 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("\npolicies\n  keep                 /0\n"), "{text}");
         assert!(text.contains(" /7\n  and                  3 more, which"), "{text}");
+    }
+
+    /// A mount whose lookups the kernel answered said `hits 0.0 %`, as if its cache did not work.
+    #[test]
+    fn a_cache_that_the_kernel_stands_before_is_not_said_to_miss() {
+        let mut report = report();
+        let options = json!({"entry_timeout": "60s", "attr_timeout": "60s"});
+        report["options"] = options;
+        report["core"]["names"] = json!({"held": 10, "hits": 0, "misses": 2, "evicted": 0});
+        report["core"]["inodes"] = json!({"held": 11, "hits": 1, "misses": 2, "evicted": 0});
+        let text = render(&report);
+        for line in [
+            "  names                10 held; the kernel's cache answers repeated lookups (2 came here)\n",
+            "  attributes           11 held; the kernel's cache answers repeated requests (3 came here)\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        report["core"]["names"]["evicted"] = 1.into();
+        assert!(render(&report).contains("10 held, hits 0.0 % of 2 lookups"), "it is too small");
+        report["core"]["names"]["evicted"] = 0.into();
+        report["options"]["entry_timeout"] = "0s".into();
+        assert!(
+            render(&report).contains("10 held, hits 0.0 % of 2 lookups"),
+            "the kernel asks always"
+        );
     }
 
     #[test]

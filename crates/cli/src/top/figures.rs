@@ -12,6 +12,7 @@
 use super::sample::{Directory, Sample, Sampled};
 use crate::control::cleaned::Raw;
 use crate::mounts::State;
+use crate::stat::kernel_answers;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -76,6 +77,9 @@ pub(crate) struct Hits {
     pub(crate) share: Option<f64>,
     /// Of all since the mount.
     pub(crate) share_total: Option<f64>,
+    /// The kernel answers repeated requests itself: the shares say nothing about the cache.
+    #[serde(skip)]
+    pub(crate) by_kernel: bool,
 }
 
 /// The budget, and its users' shares.
@@ -253,6 +257,11 @@ impl Pair<'_> {
             misses_per_second: self.rate(misses.1),
             share: share(hits.1, misses.1),
             share_total: share(hits.0, misses.0),
+            by_kernel: match of {
+                "names" => kernel_answers(&self.later.report, "/core/names"),
+                "attributes" => kernel_answers(&self.later.report, "/core/inodes"),
+                _ => false,
+            },
         };
         let add = |one: (u64, u64), other: (u64, u64)| {
             (one.0.saturating_add(other.0), one.1.saturating_add(other.1))

@@ -144,8 +144,12 @@ fn line(mount: &MountFigures) -> String {
     let first = mount.requests.first().filter(|one| one.p50_ns > 0);
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), show_ns);
     let share = |of: &str| {
-        let share = mount.hits.iter().find(|one| one.of == of).and_then(|one| one.share);
-        share.map_or_else(|| "-".to_owned(), |share| format!("{:.1}%", share * 100.0))
+        let hits = mount.hits.iter().find(|one| one.of == of);
+        match hits.and_then(|one| one.share) {
+            _ if hits.is_some_and(|one| one.by_kernel) => "kernel".to_owned(),
+            Some(share) => format!("{:.1}%", share * 100.0),
+            None => "-".to_owned(),
+        }
     };
     let memory = &mount.memory;
     let parts = [memory.program_bytes, memory.names_bytes, memory.pages_bytes];

@@ -209,6 +209,7 @@ fn percent(hits: &Hits) -> String {
         format!("{percent:.1}%")
     };
     match (hits.share, hits.share_total) {
+        _ if hits.by_kernel => "kernel".into(),
         (Some(share), _) => show(share),
         (None, Some(share)) => format!("({})", show(share)),
         (None, None) => "-".into(),
