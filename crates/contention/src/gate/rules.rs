@@ -370,16 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_head_is_read() {
-        let head = include_str!("../gate.rs");
-        let example: String = head
-            .lines()
-            .skip_while(|line| *line != "//! ```toml")
-            .skip(1)
-            .take_while(|line| *line != "//! ```")
-            .map(|line| line.strip_prefix("//!").unwrap_or(line).trim().to_owned() + "\n")
-            .collect();
-        let rules = Rules::parse(&example, "example").unwrap();
+    fn the_example_of_the_document_is_read() {
+        let document = include_str!("../../../../docs/contention.md");
+        let (_, example) = document.split_once("```toml\n[[forbid]]").expect("there is an example");
+        let (example, _) = example.split_once("```").expect("the example ends");
+        let rules = Rules::parse(&format!("[[forbid]]{example}"), "example").unwrap();
         assert_eq!((rules.forbid.len(), rules.silent.len(), rules.max.len()), (2, 1, 4));
         assert_eq!((rules.require.len(), rules.efficiency.len()), (1, 1));
         assert_eq!(rules.forbid[0].what, Selector::Line("Super.lock".to_owned()));
