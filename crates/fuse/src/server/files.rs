@@ -75,10 +75,11 @@ impl FileTable {
         self.shards.of(&handle).lock().get(&handle).map(|open| open.file.clone())
     }
 
-    /// The process that opened the file, if it is known and has closed no descriptor of it.
-    pub(crate) fn opener(&self, handle: u64) -> Option<u32> {
-        let opener = self.shards.of(&handle).lock().get(&handle)?.opener;
-        (opener != 0).then_some(opener)
+    /// The file, and the process that opened it, if that is known and has closed no descriptor of it.
+    pub(crate) fn get_with_opener(&self, handle: u64) -> Option<(Arc<OpenFile>, Option<u32>)> {
+        let files = self.shards.of(&handle).lock();
+        let open = files.get(&handle)?;
+        Some((open.file.clone(), (open.opener != 0).then_some(open.opener)))
     }
 
     /// That process has closed one, or may have.

@@ -492,8 +492,8 @@ impl Server {
     /// process has inherited is closed before that, for example by each child that runs another program; those closes put
     /// nothing and are told no error. The opener cannot end without closing the file.
     pub(crate) fn flush(&self, handle: u64, task: u32) -> Result<()> {
-        let Some(file) = self.files.get(handle) else { return Ok(()) };
-        if let Some(opener) = self.files.opener(handle) {
+        let Some((file, opener)) = self.files.get_with_opener(handle) else { return Ok(()) };
+        if let Some(opener) = opener {
             let inherited = task::process(task).is_some_and(|closer| closer != opener);
             if inherited && task::process(opener) == Some(opener) {
                 return Ok(());
