@@ -10,16 +10,15 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A host file system of 6 MiB in RAM, with a sparse copy of an image.
-struct Host {
+/// A small host file system in RAM, with a sparse copy of an image.
+pub(crate) struct Host {
     root: PathBuf,
-    image: PathBuf,
+    pub(crate) image: PathBuf,
 }
 
 impl Host {
     /// `None`, said aloud, where none can be mounted.
-    fn with_copy_of(image: &Path, root: &Path) -> Option<Self> {
-        let data: &CStr = c"size=6M";
+    pub(crate) fn with_copy_of(image: &Path, root: &Path, data: &CStr) -> Option<Self> {
         if let Err(error) = rustix::mount::mount("tmpfs", root, "tmpfs", MountFlags::empty(), data)
         {
             uvfs_skip::lacking(format_args!("no tmpfs can be mounted here: {error}"));
@@ -74,7 +73,7 @@ fn a_commit_that_fails_is_told_with_its_cause_and_with_what_is_lost() {
     }
     let place = Place::new();
     let Some(image) = created(&place, "disk.img", "64M") else { return };
-    let Some(host) = Host::with_copy_of(&image, &place.source) else { return };
+    let Some(host) = Host::with_copy_of(&image, &place.source, c"size=6M") else { return };
     let log = place.mountpoint.with_file_name("log");
     let log_file = format!("--log-file={}", text(&log));
     place.mount_daemon(text(&host.image), &["--commit=5m", &log_file]);

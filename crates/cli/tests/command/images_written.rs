@@ -5,6 +5,7 @@
 
 use crate::common::{Place, can_mount, eventually, is_alive, is_mounted, run};
 use crate::images::{Tree, assert_same, done, refused, text, tree};
+use crate::images_ended::Host;
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Signal, kill_process};
@@ -493,23 +494,9 @@ fn a_device_that_fails_ends_writing_and_reading_goes_on() {
     }
     let place = Place::new();
     let Some(image) = created(&place, "disk.img", "64M") else { return };
-    let host = place.source.clone();
-    let options = ["-t", "tmpfs", "-o", "size=9M", "tmpfs"];
-    let small = Command::new("mount").args(options).arg(&host).status();
-    if !small.is_ok_and(|done| done.success()) {
-        return uvfs_skip::lacking("no tmpfs can be mounted here");
-    }
-    struct Host(PathBuf);
-    impl Drop for Host {
-        fn drop(&mut self) {
-            let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-        }
-    }
-    let _host = Host(host.clone());
-    let inside = host.join("disk.img");
-    let copied = Command::new("cp").args(["--sparse=always"]).arg(&image).arg(&inside).status();
-    assert!(copied.unwrap().success());
-    place.mount_daemon(text(&inside), &["--log-level=off"]);
+    let Some(host) = Host::with_copy_of(&image, &place.source, c"size=9M") else { return };
+    let inside = &host.image;
+    place.mount_daemon(text(inside), &["--log-level=off"]);
     let path = |name: &str| place.mountpoint.join(name);
     fs::write(path("before"), bytes(1, 200_000)).unwrap();
     File::open(path("before")).unwrap().sync_all().unwrap();
@@ -540,7 +527,7 @@ fn a_device_that_fails_ends_writing_and_reading_goes_on() {
     let _ = run(&["unmount", place.mnt()]);
     eventually("it is unmounted", || !is_mounted(&place.mountpoint));
     // Where there is room it is recovered.
-    let copied = Command::new("cp").args(["--sparse=always"]).arg(&inside).arg(&image).status();
+    let copied = Command::new("cp").args(["--sparse=always"]).arg(inside).arg(&image).status();
     assert!(copied.unwrap().success());
     place.mount_daemon(text(&image), &[]);
     let mut whole = Vec::new();
