@@ -153,7 +153,7 @@ impl Ledger {
 }
 
 impl Backend for Ledger {
-    forward!(capabilities, root);
+    forward!(capabilities, root, ended, losses);
     forward!(checked { sync_fs: Need::Nothing, end: Need::Nothing, totals: Need::Nothing });
     forward!(families: names, creation, inodes, data, open_files);
 

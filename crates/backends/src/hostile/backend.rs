@@ -204,7 +204,7 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.capabilities
     }
 
-    forward!(report_to, tenant, counters);
+    forward!(report_to, ended, losses, tenant, counters);
     forward!(entry { root: Call::Root });
     forward!(around { sync_fs: Call::SyncFs, end: Call::End, totals: Call::Totals });
     forward!(families: names, inodes, data, open_files, creation, xattrs, export);
