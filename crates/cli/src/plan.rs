@@ -621,24 +621,6 @@ mod tests {
         assert_eq!(config(&["--cache-size", "100%"]).unwrap().cache_bytes, memory);
     }
 
-    /// With `--watch`, every answer was asked again after a second; a time-out that is given is obeyed.
-    #[test]
-    fn a_watched_local_directory_has_long_timeouts() {
-        let folder = tempfile::tempdir().unwrap();
-        let reported = |path: &Path, line: &[&str]| {
-            let source = Source::Directory(path.to_path_buf());
-            let arguments = arguments(&[&["/", "/"], line].concat());
-            let overhead = Overhead::new(5 << 20, Some(2));
-            super::config(&arguments, overhead, &source).unwrap().reported_timeouts
-        };
-        let (minute, short) = (Duration::from_secs(60), Duration::from_secs(5));
-        let expected = Timeouts { attr: short, entry: minute, negative: minute };
-        let expected = reports_all_changes(folder.path()).unwrap().then_some(expected);
-        assert_eq!(reported(folder.path(), &["--watch", "--attr-timeout", "5s"]), expected);
-        assert_eq!(reported(folder.path(), &[]), None);
-        assert_eq!(reported(Path::new("/proc"), &["--watch"]), None, "it reports no changes");
-    }
-
     #[test]
     fn half_of_the_machine_is_the_default_room() {
         assert_eq!(memory_bytes(Size::Share(50), 8 << 30).unwrap(), 4 << 30);
