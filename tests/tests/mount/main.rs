@@ -11,4 +11,3 @@ mod library;
 mod mount;
 mod observers;
 mod stuck;
-mod watched;

@@ -1,15 +1,13 @@
 //! Floor: conformance. Answers of a watched host directory are valid for long, and every change on the host ends that.
 //!
-//! In process over a directory, and through the kernel (needs root and `/dev/fuse`). The lifetimes are an hour: only news can correct an answer.
+//! In process over a directory. The lifetimes are an hour: only news can correct an answer.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig, reports_all_changes};
-use uvfs_fuse::{Mount, MountOptions};
 use uvfs_tests::Watchdog;
 use uvfs_vfs::{Attributes, Caller, Lookup, Name, Node, Timeouts, Vfs, VfsConfig, pass_time};
 
@@ -103,32 +101,6 @@ fn attributes_of_what_has_several_names_are_valid_shortly() {
     fs::write(scene.path("other/g"), b"longer").unwrap();
     pass_time(Duration::from_secs(2));
     assert_eq!(scene.size("f"), Some(6), "without news");
-}
-
-/// The kernel writes the host's file itself, and has attributes of it that are valid for an hour.
-#[test]
-fn own_writes_show_at_once_through_the_kernel() {
-    let _watchdog = Watchdog::new(Duration::from_secs(60));
-    let Some(scene) = Scene::new() else { return };
-    let at = tempfile::tempdir().unwrap();
-    fs::write(scene.path("f"), b"").unwrap();
-    let _mount = Mount::start(scene.vfs.clone(), at.path(), MountOptions::default()).unwrap();
-    let (here, there) = (at.path().join("f"), scene.path("f"));
-    let modified = |path: &std::path::Path| fs::metadata(path).unwrap().modified().unwrap();
-    for round in 1..=50 {
-        assert_eq!(fs::metadata(&here).unwrap().len(), (round - 1) * 6);
-        let mut file = fs::OpenOptions::new().append(true).open(&here).unwrap();
-        for half in [3, 6] {
-            file.write_all(b"abc").unwrap();
-            assert_eq!(fs::metadata(&here).unwrap().len(), (round - 1) * 6 + half);
-            assert_eq!(file.metadata().unwrap().len(), (round - 1) * 6 + half);
-        }
-        drop(file);
-        assert_eq!(modified(&here), modified(&there));
-    }
-    fs::write(&there, b"by the host").unwrap();
-    scene.comes_to(|| fs::read(&here).unwrap() == b"by the host");
-    scene.comes_to(|| modified(&here) == modified(&there));
 }
 
 /// A change between the store's answer and its record in the caches was taken for known, and the old answer stayed.
