@@ -13,15 +13,15 @@ use super::table::{Forgotten, NodeTable};
 use super::watch::Watches;
 use super::xattr::XattrListing;
 use super::{ActAs, DirectoryConfig};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::counter::Counter;
-use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::SeqCst, fence};
+use uvfs_concurrent::primitive::atomic::AtomicBool;
 use uvfs_vfs::{Authority, Enforcer, Listings, Opens, PageCaching, Waits, Writes};
-use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Name, Result, Tenant, Totals};
+use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
 
 /// The type of overlay file systems in `statfs`. There a file's time of birth changes when it is first written, so
 /// times of birth identify nothing.
@@ -140,68 +140,9 @@ impl Host {
         (Entry { inode: node.id, attributes }, node)
     }
 
-    /// The entry for the object in `stat`, which the host showed under `name` just now, as the answer to a question.
-    ///
-    /// The thread of the watches compares events with what is recorded here, and takes a change that another question
-    /// has seen for known. So a change between `stat` and the record is looked for after the record, and one that this
-    /// question is the first to see is reported: then no thread's older answer stays cached.
-    pub(super) fn answer(
-        &self,
-        stat: &HostStat,
-        (parent, open): (&Arc<HostNode>, BorrowedFd<'_>),
-        name: Name<'_>,
-    ) -> (Entry, Arc<HostNode>) {
-        let seen = Some((parent, name.as_bytes()));
-        let Some(watches) = self.watches.get().filter(|_| parent.reports()) else {
-            return self.entry(stat, seen);
-        };
-        let told = parent.child(name.as_bytes());
-        let node = self.nodes.remember(stat, seen);
-        let is_news = node.note_seen(stat);
-        // ORDERING: SeqCst; the host is asked again after the record, as in `HostNode::note_missing`.
-        fence(SeqCst);
-        let again = stat_at(open, name.as_bytes());
-        let stays = again.as_ref().is_ok_and(|again| node.is(again));
-        let missing = parent.missing(name.as_bytes()).filter(|_| told.is_none());
-        let same = told.is_none_or(|told| told == node.id) && missing.is_none();
-        if !stays || !same {
-            watches.entry_found_changed(parent.id, name, told);
-        }
-        missing.into_iter().for_each(|missing| parent.forget_missing(missing));
-        let differs = is_news || again.is_ok_and(|again| node.differs(&again));
-        if differs && node.kind != FileKind::Directory {
-            watches.inode_found_changed(node.id);
-        }
-        (Entry { inode: node.id, attributes: self.shown(stat) }, node)
-    }
-
-    /// The attributes of `node` as the answer to a question, like [`Host::answer`].
-    pub(super) fn answer_attributes(
-        &self,
-        node: &HostNode,
-        look: impl Fn() -> Result<HostStat>,
-    ) -> Result<uvfs_vfs::Attributes> {
-        let stat = look()?;
-        let is_news = node.note_seen(&stat);
-        if let Some(watches) = self.watches.get()
-            && node.kind != FileKind::Directory
-        {
-            // ORDERING: SeqCst; see `answer`.
-            fence(SeqCst);
-            if is_news || look().is_ok_and(|again| node.differs(&again)) {
-                watches.inode_found_changed(node.id);
-            }
-        }
-        Ok(self.shown(&stat))
-    }
-
     /// Attributes of `stat` for the core; the node records them.
     pub(super) fn attributes_of(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
         node.note_seen(stat);
-        self.shown(stat)
-    }
-
-    fn shown(&self, stat: &HostStat) -> uvfs_vfs::Attributes {
         let number = shown_number(stat.key, self.root_device);
         uvfs_vfs::Attributes { number, ..stat.attributes }
     }
@@ -248,7 +189,7 @@ impl Host {
             return;
         }
         if let Some(watches) = self.watches.get() {
-            watches.remove(self, &node);
+            watches.remove(&node);
         }
         // The core does not use it any more, but an object below may keep the node.
         self.release_pin(&node);

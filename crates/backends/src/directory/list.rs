@@ -220,7 +220,7 @@ impl Host {
             let number = self.number_in(directory, ahead.number);
             return Ok(listing.add_name(checked, next, number, stat.attributes.kind));
         }
-        let (entry, _node) = self.answer(&stat, (directory, descriptor), checked);
+        let (entry, _node) = self.entry(&stat, Some((directory, name)));
         let taken = listing.add_entry(checked, next, entry);
         if !taken {
             self.forget(entry.inode, 1);

@@ -22,7 +22,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, RenameFlags};
 use std::sync::Arc;
 use uvfs_vfs::{
-    Caller, Cookie, Entry, Error, FileKind, FileRef, InodeId, Listing, Name, RenameMode, Result,
+    Caller, Cookie, Entry, FileKind, FileRef, InodeId, Listing, Name, RenameMode, Result,
 };
 
 /// A known object that is about to lose a name.
@@ -48,16 +48,8 @@ impl Side<'_> {
 impl uvfs_vfs::Names for Host {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let (parent, directory) = self.directory(parent)?;
-        let (open, bytes) = (directory.as_fd(), name.as_bytes());
-        let stat = match stat_at(open, bytes) {
-            Err(Error::NotFound) if parent.reports() => {
-                // Another question may find the name from now on: it reports that, or this one finds it, too.
-                parent.note_missing(bytes);
-                stat_at(open, bytes)?
-            }
-            other => other?,
-        };
-        Ok(self.answer(&stat, (&parent, open), name).0)
+        let stat = stat_at(directory.as_fd(), name.as_bytes())?;
+        Ok(self.entry(&stat, Some((&parent, name.as_bytes()))).0)
     }
 
     fn rename(

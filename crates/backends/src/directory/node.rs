@@ -26,8 +26,7 @@ use crate::lock_order::{HOST_NODES, HOST_WATCHES};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{FileKind, InodeId, Timestamp};
 
 /// Names remembered of one object that is not a directory.
@@ -48,10 +47,6 @@ pub(super) struct HostNode {
     /// Changes of our own: those begun ever in the upper half, those under way in the lower.
     changes: AtomicU64,
     watched: AtomicBool,
-    /// All changes of its names are reported.
-    reports: AtomicBool,
-    /// The names that were answered as missing, one bit for several, and their number.
-    missing: AtomicU64,
     /// Open files are the only way to it.
     keeps_descriptors: AtomicBool,
     children: OnceLock<Mutex<Children>>,
@@ -95,8 +90,6 @@ impl HostNode {
             seen: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             watched: AtomicBool::new(false),
-            reports: AtomicBool::new(false),
-            missing: AtomicU64::new(0),
             keeps_descriptors: AtomicBool::new(false),
             children: OnceLock::new(),
             table,
@@ -145,13 +138,12 @@ impl HostNode {
     }
 
     /// Records the attributes that the core is about to get. Returns whether they differ from the
-    /// last ones, if there were any.
+    /// last ones.
     pub(super) fn note_seen(&self, stat: &HostStat) -> bool {
         let fingerprint = fingerprint(stat);
         // ORDERING: Relaxed both; each is a hint by itself, a lost race only repeats a report.
         self.mode.store(stat.attributes.mode, Relaxed);
-        let last = self.seen.swap(fingerprint, Relaxed);
-        last != 0 && last != fingerprint
+        self.seen.swap(fingerprint, Relaxed) != fingerprint
     }
 
     /// Whether `stat` differs from the attributes that the core last got.
@@ -167,50 +159,8 @@ impl HostNode {
         !self.watched.load(Relaxed) && !self.watched.swap(true, Relaxed)
     }
 
-    /// The watch is there, and sees all changes.
-    pub(super) fn set_reports(&self) {
-        // ORDERING: Release, partner `reports`: the watch was added before.
-        self.reports.store(true, Release);
-    }
-
-    /// Whether all changes of names in this directory are reported.
-    pub(super) fn reports(&self) -> bool {
-        // ORDERING: Acquire, partner `set_reports`.
-        self.reports.load(Acquire)
-    }
-
-    /// Records that `name` was answered as missing.
-    pub(super) fn note_missing(&self, name: &[u8]) {
-        let bit = missing_bit(name);
-        // ORDERING: SeqCst; the host is asked again after it. Partner `missing`, which comes after a question.
-        let _ = self
-            .missing
-            .fetch_update(SeqCst, SeqCst, |word| Some(word.wrapping_add(1 << MISSING_BITS) | bit));
-    }
-
-    /// The record of missing names, if `name` may be among them.
-    pub(super) fn missing(&self, name: &[u8]) -> Option<Missing> {
-        // ORDERING: SeqCst; see `note_missing`.
-        let word = self.missing.load(SeqCst);
-        (word & missing_bit(name) != 0).then_some(Missing(word))
-    }
-
-    /// After a report about this directory: no answer from before it stays. Keeps the record if a name was added since.
-    pub(super) fn forget_missing(&self, missing: Missing) {
-        let Missing(word) = missing;
-        // ORDERING: SeqCst; see `note_missing`.
-        let _ = self.missing.compare_exchange(
-            word,
-            word >> MISSING_BITS << MISSING_BITS,
-            SeqCst,
-            SeqCst,
-        );
-    }
-
     /// Gives that right up; false if no thread had it.
     pub(super) fn release_watch(&self) -> bool {
-        // ORDERING: Relaxed; the lock of a shard of the table orders it, see `Watches::remove`.
-        self.reports.store(false, Relaxed);
         // ORDERING: Relaxed; see `claim_watch`.
         self.watched.swap(false, Relaxed)
     }
@@ -246,11 +196,6 @@ impl HostNode {
     /// The object recorded under `name`, if this is a watched directory.
     pub(super) fn child(&self, name: &[u8]) -> Option<InodeId> {
         self.children.get()?.lock().get(name).copied()
-    }
-
-    /// The objects recorded here.
-    pub(super) fn recorded_children(&self) -> Vec<InodeId> {
-        self.children.get().map_or(Vec::new(), |known| known.lock().values().copied().collect())
     }
 
     /// Drops the record of `name`.
@@ -341,19 +286,6 @@ impl Names {
         self.version += 1;
         Some(self.list.remove(at))
     }
-}
-
-/// Bits of the names that were answered as missing; above them their number.
-const MISSING_BITS: u32 = 32;
-
-/// The record of missing names at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Missing(u64);
-
-/// The bit of `name` among those of missing names.
-fn missing_bit(name: &[u8]) -> u64 {
-    let hash = name.iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
-    1 << (hash % u64::from(MISSING_BITS))
 }
 
 /// A moment in the history of our own changes to one object.

@@ -28,11 +28,9 @@ use crate::lock_order::HOST_WATCHES;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
@@ -52,35 +50,12 @@ pub(super) struct Watches {
     sink: Arc<dyn ChangeSink>,
     index: Mutex<Index>,
     warned: AtomicBool,
-    /// The watches that are added at most.
-    #[cfg(test)]
-    room: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Index {
     by_watch: HashMap<i32, Weak<HostNode>>,
     by_node: HashMap<InodeId, i32>,
-}
-
-/// The file systems of Linux, by their type in `statfs`, that only this machine changes, and whose changes it reports:
-/// ext2 to ext4, XFS, Btrfs, tmpfs, F2FS, bcachefs. Not network file systems and FUSE, which others change elsewhere, and
-/// not overlayfs, whose layers may be changed beneath it.
-const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
-
-/// Whether a backend for the directory at `path` can report all changes in it: its file system is local.
-///
-/// # Errors
-/// Those of opening it.
-pub fn reports_all_changes(path: &Path) -> Result<bool> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(host_error)?;
-    Ok(is_local(&open))
-}
-
-fn is_local(open: &OwnedFd) -> bool {
-    // The field is an i64 or an i32.
-    rustix::fs::fstatfs(open).is_ok_and(|of| LOCAL.contains(&(of.f_type as u64 & 0xffff_ffff)))
 }
 
 /// Something happened in, or to, a directory.
@@ -127,8 +102,6 @@ impl Watches {
             sink,
             index: Mutex::new(&HOST_WATCHES, Index::default()),
             warned: AtomicBool::new(false),
-            #[cfg(test)]
-            room: usize::MAX.into(),
         })
     }
 
@@ -151,49 +124,18 @@ impl Watches {
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::EXCL_UNLINK
             | WatchFlags::ONLYDIR;
-        #[cfg(test)]
-        if self.len() >= self.room.load(Relaxed) {
-            return self.refused(host, Errno::NOSPC);
-        }
         match inotify::add_watch(&self.inotify, ProcPath::of(open).bytes(), flags) {
             Ok(watch) => {
                 let mut index = self.index.lock();
-                // The same directory, seen through another mount of the host, has the watch already.
-                let other = index.by_watch.get(&watch).and_then(Weak::upgrade);
-                if other.as_ref().is_none_or(|other| other.id == directory.id) {
-                    index.by_watch.insert(watch, Arc::downgrade(directory));
-                    index.by_node.insert(directory.id, watch);
-                    if is_local(open) {
-                        directory.set_reports();
-                    }
-                }
-                drop(index);
-                drop(other);
+                index.by_watch.insert(watch, Arc::downgrade(directory));
+                index.by_node.insert(directory.id, watch);
             }
             Err(errno) => self.refused(host, errno),
         }
     }
 
-    /// The name `name` of `parent` was answered: with another object than `told` before, or than another thread may
-    /// have been told.
-    pub(super) fn entry_found_changed(
-        &self,
-        parent: InodeId,
-        name: Name<'_>,
-        told: Option<InodeId>,
-    ) {
-        self.sink.entry_changed(parent, name);
-        told.into_iter().for_each(|told| self.sink.inode_changed(told));
-    }
-
-    /// The object `inode` was found to differ from what another thread may have been told.
-    pub(super) fn inode_found_changed(&self, inode: InodeId) {
-        self.sink.inode_changed(inode);
-    }
-
     /// Stops watching a directory that the core has forgotten.
-    pub(super) fn remove(&self, host: &Host, directory: &HostNode) {
-        let reported = directory.reports();
+    pub(super) fn remove(&self, directory: &HostNode) {
         if !directory.release_watch() {
             return;
         }
@@ -205,16 +147,6 @@ impl Watches {
         if let Some(watch) = watch {
             // Fails if the directory is gone, and its watch with it.
             let _ = inotify::remove_watch(&self.inotify, watch);
-        }
-        if !reported {
-            return;
-        }
-        // Their changes are not reported from now on.
-        directory.recorded_children().into_iter().for_each(|child| self.sink.inode_changed(child));
-        // A thread that has looked it up again has begun to watch it again, or is seen here: both take the lock of the
-        // table's shard, after it or before.
-        if host.nodes.is_referenced(directory) {
-            self.sink.everything_changed();
         }
     }
 
@@ -523,102 +455,6 @@ mod tests {
         }
         scratch.lookup(InodeId::ROOT, "g0").unwrap();
         recorder.hears_nothing();
-    }
-
-    /// The event of a change came before the older answer was recorded: it was compared with no record, taken for
-    /// known, and the answer stayed cached.
-    #[test]
-    fn a_change_before_the_record_of_an_answer_is_reported() {
-        let scratch = Scratch::new();
-        let recorder = Recorder::on(&scratch);
-        assert!(scratch.backend.watching().unwrap().reports_names(InodeId::ROOT));
-        let host = &scratch.backend.host;
-        let open = host.descriptor(&host.root).unwrap();
-        let at = (&host.root, open.as_fd());
-        let answer = |stat, name: &str| host.answer(stat, at, Name::new(name.as_bytes()).unwrap());
-        let written = |name: &str| {
-            fs::write(scratch.path(name), b"x").unwrap();
-            recorder.hears(entry(InodeId::ROOT, name));
-            stat_at(open.as_fd(), name.as_bytes()).unwrap()
-        };
-
-        let stat = written("removed");
-        fs::remove_file(scratch.path("removed")).unwrap();
-        recorder.hears_nothing();
-        let _held = answer(&stat, "removed");
-        recorder.hears(entry(InodeId::ROOT, "removed"));
-
-        let stat = written("longer");
-        fs::write(scratch.path("longer"), b"longer").unwrap();
-        recorder.hears_nothing();
-        let file = answer(&stat, "longer").0.inode;
-        recorder.hears(Heard::Inode(file));
-    }
-
-    /// One question finds a new name, and another one is about to answer that it is missing. The event was compared
-    /// with the record of the first one, and the second answer stayed cached.
-    #[test]
-    fn a_name_that_was_missing_for_another_question_is_reported() {
-        let scratch = Scratch::new();
-        let recorder = Recorder::on(&scratch);
-        assert!(scratch.lookup(InodeId::ROOT, "new").is_err());
-        fs::write(scratch.path("new"), b"").unwrap();
-        recorder.hears(entry(InodeId::ROOT, "new"));
-        scratch.lookup(InodeId::ROOT, "new").unwrap();
-        recorder.hears(entry(InodeId::ROOT, "new"));
-        scratch.lookup(InodeId::ROOT, "new").unwrap();
-        recorder.hears_nothing();
-    }
-
-    /// With an event lost, answers that are valid for long would stay.
-    #[test]
-    fn an_overflow_of_the_queue_invalidates_everything() {
-        let scratch = Scratch::new();
-        let recorder = Recorder::on(&scratch);
-        let host = &scratch.backend.host;
-        let watches = host.watches.get().unwrap();
-        assert!(watches.news(host, -1, ReadFlags::QUEUE_OVERFLOW, None).is_none());
-        recorder.hears(Heard::Everything);
-        assert_eq!(scratch.counter("changes_overflowed"), 1);
-    }
-
-    /// A directory for which the host had no watch left was believed as long as a watched one.
-    #[test]
-    fn what_is_not_watched_is_not_said_to_be_reported() {
-        let scratch = Scratch::new();
-        for name in ["watched", "refused"] {
-            fs::create_dir(scratch.path(name)).unwrap();
-            fs::write(scratch.path(name).join("f"), b"").unwrap();
-        }
-        let _recorder = Recorder::on(&scratch);
-        let watching = scratch.backend.watching().unwrap();
-        let [watched, refused] =
-            ["watched", "refused"].map(|name| scratch.lookup(InodeId::ROOT, name).unwrap());
-        assert!(watching.reports_names(watched));
-        let watches = scratch.backend.host.watches.get().unwrap();
-        watches.room.store(watches.len(), Relaxed);
-        assert!(!watching.reports_names(refused));
-        let file = |folder| scratch.lookup(folder, "f").unwrap();
-        assert!(watching.reports_attributes(file(watched)));
-        assert!(!watching.reports_attributes(file(refused)));
-        assert_eq!(scratch.counter("watches_refused"), 1);
-        assert!(watching.reports_names(watched), "it is watched still");
-        assert!(!watching.reports_attributes(watched), "not a directory's times");
-    }
-
-    /// A file that left its directory is written through a name in a directory without a watch.
-    #[test]
-    fn what_left_its_directory_is_not_said_to_be_reported() {
-        let scratch = Scratch::new();
-        fs::write(scratch.path("f"), b"").unwrap();
-        let recorder = Recorder::on(&scratch);
-        let watching = scratch.backend.watching().unwrap();
-        let file = scratch.lookup(InodeId::ROOT, "f").unwrap();
-        assert!(watching.reports_attributes(file));
-        let elsewhere = tempfile::tempdir_in(scratch.path("..")).unwrap();
-        fs::rename(scratch.path("f"), elsewhere.path().join("f")).unwrap();
-        recorder.hears(Heard::Inode(file));
-        assert!(!watching.reports_attributes(file));
     }
 
     #[test]

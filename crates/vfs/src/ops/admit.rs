@@ -20,7 +20,7 @@ use crate::inode::{Asked, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Target};
 use crate::reclaim::NAME_BYTES;
-use crate::vfs::{Core, Reported};
+use crate::vfs::Core;
 use std::time::Duration;
 
 impl Core {
@@ -32,14 +32,10 @@ impl Core {
         asked: impl Into<Asked>,
         (name, entry): (Name<'_>, &Entry),
         arrival: Arrival,
-        reported: Reported,
     ) -> (Node, Duration) {
         let asked = asked.into();
         let ticket = asked.ticket();
-        let node = {
-            let expiry = self.attribute_expiry(&entry.attributes, reported);
-            self.inodes.adopt(self, entry, ticket, expiry)
-        };
+        let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
         if node.is_directory() && !node.inode.set_parent(directory, ticket) {
             // It moved since, or the ticket is too low to decide: cleans of the directory would not reach it by this
             // name.
@@ -47,8 +43,7 @@ impl Core {
             self.counters.discarded.hit();
             return (node, Duration::ZERO);
         }
-        let target = Target::Node(&node);
-        let valid = self.admit_name(directory, asked, (name, target), arrival, reported);
+        let valid = self.admit_name(directory, asked, (name, Target::Node(&node)), arrival);
         (node, valid)
     }
 
@@ -58,10 +53,9 @@ impl Core {
         directory: &Node,
         ticket: Ticket,
         name: Name<'_>,
-        reported: Reported,
     ) -> Duration {
-        let missing = (name, Target::Missing);
-        let valid = self.admit_name(directory, ticket.into(), missing, Arrival::Asked, reported);
+        let valid =
+            self.admit_name(directory, ticket.into(), (name, Target::Missing), Arrival::Asked);
         self.trim_negatives();
         valid
     }
@@ -72,7 +66,6 @@ impl Core {
         asked: Asked,
         (name, target): (Name<'_>, Target<'_>),
         arrival: Arrival,
-        reported: Reported,
     ) -> Duration {
         self.reclassify_if_due();
         self.learn_policy(&directory.inode);
@@ -96,11 +89,11 @@ impl Core {
                 Target::Missing if self.knows_all_names(directory) => {
                     // The name may still be cached as an object.
                     self.forget_name(directory.id(), name);
-                    self.negative_expiry(reported)
+                    self.negative_expiry()
                 }
                 _ => {
                     let stamp = asked.ticket();
-                    self.remember_name(&directory.inode, (name, target), (stamp, reported), arrival)
+                    self.remember_name(&directory.inode, (name, target), stamp, arrival)
                 }
             }
         });

@@ -19,7 +19,7 @@ use crate::backend::InodeId;
 use crate::inode::{Asked, Begun, Expiry, Inode, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Meaning, Target};
-use crate::vfs::{Core, Reported};
+use crate::vfs::Core;
 use uvfs_concurrent::object::Ref;
 
 /// A name, and the meaning found for it.
@@ -135,12 +135,7 @@ impl<'a> NameChange<'a> {
                         kept.add(name.as_bytes(), node.number(), node.kind());
                     }
                     let (target, stamp) = (target, self.entries.stamp());
-                    core.remember_name(
-                        directory,
-                        (name, target),
-                        (stamp, Reported::NO),
-                        Arrival::Asked,
-                    );
+                    core.remember_name(directory, (name, target), stamp, Arrival::Asked);
                 }
                 None => core.forget_name(directory.id, name),
             }
@@ -180,7 +175,7 @@ impl<'a> AttributeChange<'a> {
     /// The change ended, and the store returned these attributes. They are cached if no other
     /// change overlapped.
     pub(crate) fn commit(mut self, value: Attributes) {
-        self.value = Some((value, self.core.attribute_expiry(&value, Reported::NO)));
+        self.value = Some((value, self.core.attribute_expiry()));
     }
 }
 
@@ -192,8 +187,8 @@ impl Drop for AttributeChange<'_> {
 
 impl Core {
     /// How long a directory counts as complete.
-    pub(crate) fn complete_expiry(&self, reported: Reported) -> Expiry {
-        match (self.negative_expiry(reported), self.entry_expiry(reported)) {
+    pub(crate) fn complete_expiry(&self) -> Expiry {
+        match (self.negative_expiry(), self.entry_expiry()) {
             // A configuration without negative names allows no such answers either.
             (Expiry::EXPIRED, _) => Expiry::EXPIRED,
             (negative, entry) => negative.min(entry),
@@ -206,12 +201,12 @@ impl Core {
         &self,
         directory: &Inode,
         (name, target): (Name<'_>, Target<'_>),
-        (stamp, reported): (Ticket, Reported),
+        stamp: Ticket,
         arrival: Arrival,
     ) -> Expiry {
         let expiry = match target {
-            Target::Node(_) => self.entry_expiry(reported),
-            Target::Missing => self.negative_expiry(reported),
+            Target::Node(_) => self.entry_expiry(),
+            Target::Missing => self.negative_expiry(),
         };
         let orphan = self.names.insert(directory, name, target, (stamp, expiry), arrival);
         self.orphaned(orphan);

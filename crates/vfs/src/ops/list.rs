@@ -30,7 +30,7 @@ use crate::inode::{
 use crate::name::Name;
 use crate::names::Arrival;
 use crate::permission::Access;
-use crate::vfs::{Core, Reported, Vfs};
+use crate::vfs::{Core, Vfs};
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
@@ -447,10 +447,6 @@ impl Core {
                 true => self.clock.now().into(),
                 false => directory.inode.ask_entries(&self.clock),
             };
-            let reported = match entries.wants_nodes() {
-                true => self.reported_names(directory.id()),
-                false => Reported::NO,
-            };
             let mut batch = Batch {
                 items: Vec::new(),
                 limit: entries.room().clamp(1, BATCH_MAX),
@@ -462,8 +458,7 @@ impl Core {
             let (full, is_beyond) = (batch.items.len() >= batch.limit, batch.is_beyond);
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let mut recording = progress.as_mut().and_then(|progress| progress.recording.take());
-            let took_all =
-                self.offer(directory, (asked, reported), batch, entries, (&mut at, &mut recording));
+            let took_all = self.offer(directory, asked, batch, entries, (&mut at, &mut recording));
             listed?;
             if is_beyond {
                 // It would be taken for a place in a kept list, and names would be missing.
@@ -492,14 +487,10 @@ impl Core {
             true => self.clock.tick().into(),
             false => directory.inode.ask_entries(&self.clock),
         };
-        let reported = match from == Cookie::default() {
-            true => self.reported_names(directory.id()),
-            false => Reported::NO,
-        };
         let mut listing = directory.inode.dir_state().listing.lock();
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
-            let until = self.complete_expiry(reported);
+            let until = self.complete_expiry();
             let recording = self.keeps_listings().then(|| Recording::new(&self.listed));
             return Some(Progress { asked, losses, until, next: from, recording });
         }
@@ -565,7 +556,7 @@ impl Core {
     fn offer(
         &self,
         directory: &Node,
-        asked: (Asked, Reported),
+        asked: Asked,
         batch: Batch,
         entries: &mut dyn Entries,
         (at, recording): (&mut Cookie, &mut Option<Recording>),
@@ -607,14 +598,11 @@ impl Core {
     fn offer_node(
         &self,
         directory: &Node,
-        (asked, reported): (Asked, Reported),
+        asked: Asked,
         (name, next, entry): (Name<'_>, Cookie, Entry),
         entries: &mut dyn Entries,
     ) -> bool {
-        let (node, name_valid) = {
-            let found = (name, &entry);
-            self.admit(directory, asked, found, Arrival::Listed, reported)
-        };
+        let (node, name_valid) = self.admit(directory, asked, (name, &entry), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))
@@ -680,7 +668,7 @@ impl Core {
 
     /// Requests `directory` and its successors in `parent`. Whether `directory` is complete now.
     fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
-        let (ticket, until) = (self.clock.tick(), self.complete_expiry(Reported::NO));
+        let (ticket, until) = (self.clock.tick(), self.complete_expiry());
         let mut told = BelowSteps(Vec::new());
         let asked = self.backend().names().list_below(directory.id(), &mut told);
         let (mut open, mut whole_count, mut helped) = (Vec::<Open>::new(), 0, false);
@@ -726,8 +714,7 @@ impl Core {
             self.backend().inodes().forget(entry.inode, 1);
             return None;
         };
-        let found = (name, &entry);
-        let (node, _) = self.admit(directory, ticket, found, Arrival::Listed, Reported::NO);
+        let (node, _) = self.admit(directory, ticket, (name, &entry), Arrival::Listed);
         if let Some(open) = open {
             open.recording.add(name.as_bytes(), entry.attributes.number, entry.attributes.kind);
         }

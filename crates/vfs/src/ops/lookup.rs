@@ -8,7 +8,7 @@ use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::Name;
 use crate::names::{self, Arrival};
 use crate::permission::Access;
-use crate::vfs::{Reported, Vfs};
+use crate::vfs::Vfs;
 use std::time::Duration;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::lock::order;
@@ -76,7 +76,7 @@ impl Vfs {
     /// the question: they ask for themselves.
     fn lookup_missed(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
         let core = &self.core;
-        if core.entry_expiry(Reported::NO) == Expiry::EXPIRED {
+        if core.entry_expiry() == Expiry::EXPIRED {
             return self.lookup_in_store(caller, parent, name);
         }
         if let Some(answer) = self.lookup_expired(parent, name) {
@@ -168,16 +168,12 @@ impl Vfs {
         let core = &self.core;
         core.counters.name_misses.hit();
         let ticket = core.clock.now();
-        let reported = core.reported_names(parent.id());
         match core.backend().names().lookup(caller, parent.id(), name) {
             Ok(entry) => {
-                let found = (name, &entry);
-                let (node, valid) = core.admit(parent, ticket, found, Arrival::Asked, reported);
+                let (node, valid) = core.admit(parent, ticket, (name, &entry), Arrival::Asked);
                 Ok(Lookup::Found(Found::new(node, entry.attributes, valid)))
             }
-            Err(Error::NotFound) => {
-                Ok(Lookup::Missing(core.admit_missing(parent, ticket, name, reported)))
-            }
+            Err(Error::NotFound) => Ok(Lookup::Missing(core.admit_missing(parent, ticket, name))),
             Err(error) => {
                 if matches!(error, Error::Stale) {
                     core.went_stale(parent);
