@@ -8,7 +8,7 @@ use super::cleaned::Raw;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use uvfs_vfs::CachePolicy;
-use uvfs_vfs::clean::request::{Refusal, Request};
+use uvfs_vfs::clean::request::{self, Refusal};
 
 /// The words for policies.
 pub const WORDS: [&str; 4] = ["keep", "once", "normal", "none"];
@@ -69,17 +69,13 @@ pub fn policy(word: &str) -> Result<Option<CachePolicy>, String> {
 /// # Errors
 /// The rule that it breaks.
 pub fn directory(path: &[u8]) -> Result<PathBuf, String> {
-    // The rules are those of a cleaning; with its end marked, a newline in front of it is the name's, and refused as such.
-    match Request::parse(&[b"1:", path, b"\n"].concat()) {
-        Ok(Request { directory: Some(directory), .. }) => Ok(directory),
-        Err(Refusal::Newline) => {
-            Err("its name ends in a newline; name the directory that it is in".into())
+    request::directory(path).map_err(|refusal| match refusal {
+        Refusal::Newline => "its name ends in a newline; name the directory that it is in".into(),
+        Refusal::Relative | Refusal::NoPath => {
+            "a relative path; write it from the mount's root on, as in /photos".into()
         }
-        Ok(_) | Err(Refusal::Relative | Refusal::NoPath) => {
-            Err("a relative path; write it from the mount's root on, as in /photos".into())
-        }
-        Err(refusal) => Err(refusal.to_string()),
-    }
+        refusal => refusal.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use super::resident::CachedRequest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
-use uvfs_vfs::CleanProgress;
+use uvfs_vfs::{CleanProgress, clean};
 
 /// Longest request, its newline included.
 pub const REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -74,14 +74,29 @@ pub enum Request {
 /// The directory to clean, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanRequest {
-    /// As `uvfs_vfs::clean::request` reads it; the path begins at the root of the file system.
-    pub request: Raw,
+    /// Which caches of which directory; the path begins at the root of the file system.
+    #[serde(with = "written")]
+    pub request: clean::request::Request,
     /// Write dirty pages first.
     #[serde(default)]
     pub sync: bool,
     /// Only count.
     #[serde(default)]
     pub dry_run: bool,
+}
+
+/// A request to clean, in its written form.
+mod written {
+    use super::{Raw, clean::request::Request};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(request: &Request, to: S) -> Result<S::Ok, S::Error> {
+        Raw(request.to_bytes()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Request, D::Error> {
+        Request::parse(&Raw::deserialize(from)?.0).map_err(Error::custom)
+    }
 }
 
 /// One line of the answer to [`Request::Clean`].
@@ -174,17 +189,17 @@ mod tests {
         assert_eq!(parse(set), Some(Request::Set { settings }));
         assert_eq!(parse(r#"{"op":"set"}"#), None);
         let clean = |request: &[u8], sync| {
-            Some(Request::Clean(CleanRequest {
-                request: Raw(request.into()),
-                sync,
-                dry_run: false,
-            }))
+            let request = clean::request::Request::parse(request).unwrap();
+            Some(Request::Clean(CleanRequest { request, sync, dry_run: false }))
         };
         assert_eq!(parse(r#"{"op":"clean","request":"3:/a"}"#), clean(b"3:/a", false));
         assert_eq!(
-            parse(r#"{"op":"clean","request":[49,255],"sync":true}"#),
-            clean(b"1\xff", true)
+            parse(r#"{"op":"clean","request":[49,58,47,255],"sync":true}"#),
+            clean(b"1:/\xff", true)
         );
+        for request in [clean(b"2", false), clean(b"1:/\xff", true)] {
+            assert_eq!(parse(&serde_json::to_string(&request).unwrap()), request);
+        }
         let cached = |depth| {
             let directory = Raw(b"/a".to_vec());
             Some(Request::Cached(CachedRequest { directory, depth }))
@@ -203,7 +218,8 @@ mod tests {
         assert_eq!(parse(r#"{"op":"policies"}"#), Some(Request::Policies));
         assert_eq!(parse(r#"{"op":"commit"}"#), Some(Request::Commit));
         assert_eq!(parse(r#"{"op":"policy","directory":"/a"}"#), None);
-        for bad in [r#"{"op":"clean"}"#, r#"{"op":"clean","request":3}"#] {
+        let relative = r#"{"op":"clean","request":"3:a"}"#;
+        for bad in [r#"{"op":"clean"}"#, r#"{"op":"clean","request":3}"#, relative] {
             assert_eq!(parse(bad), None, "{bad}");
         }
         assert_eq!(parse(r#"{"op":"set","settings":{"cache-size":5}}"#), None);

@@ -20,7 +20,7 @@ pub fn run(bytes: &[u8]) {
             assert_eq!(request.what.digit(), char::from(digit));
             let directory = request.directory.as_ref().map(|path| path.as_os_str().as_bytes());
             assert_eq!(directory, path.as_deref());
-            again(request, path);
+            again(request);
         }
         (None, Err(refusal)) => refused(bytes, *refusal),
         (expected, read) => panic!("{bytes:?}: {expected:?} but {read:?}"),
@@ -88,12 +88,8 @@ fn reference(bytes: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
 }
 
 /// A request that is written and read again is the same request.
-fn again(request: &Request, path: Option<Vec<u8>>) {
-    let mut written = vec![request.what.digit() as u8];
-    if let Some(path) = path {
-        written.push(b':');
-        written.extend(path);
-    }
+fn again(request: &Request) {
+    let mut written = request.to_bytes();
     assert_eq!(Request::parse(&written).as_ref(), Ok(request));
     if written.len() < 4096 {
         written.push(b'\n');

@@ -7,7 +7,6 @@
 //! # Why
 //! An impossible request is refused as a whole: a request for names of a foreign file system does not become one for
 //! pages. Weakness: a directory that is removed between check and walk fails late.
-//! not turn into one for pages. Weakness: a directory that leaves between check and walk fails late.
 //!
 //! [`evict`]: super::evict
 //! [`mounted`]: super::mounted
@@ -23,10 +22,10 @@ use super::system;
 use super::walk::Walk;
 use crate::Failure;
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -93,20 +92,13 @@ pub(super) fn no_resolve_cached() -> Failure {
 }
 
 fn parse(text: &OsString) -> Result<Request, Failure> {
-    Request::parse(&absolute(text.as_bytes())).map_err(|refusal| {
+    let absolute = |path: &Path| match path.is_absolute() {
+        true => path.to_path_buf(),
+        false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+    };
+    Request::parse_with(text.as_bytes(), absolute).map_err(|refusal| {
         Failure::usage(format!("request `{}`: {refusal}", shorten(&text.to_string_lossy())))
     })
-}
-
-/// A request with an absolute path, if its path is relative; any other unchanged, for its refusal.
-fn absolute(text: &[u8]) -> Vec<u8> {
-    let rest = match text {
-        [b'1'..=b'3', b':', rest @ ..] if !rest.is_empty() && rest[0] != b'/' => rest,
-        _ => return text.to_vec(),
-    };
-    let path = std::path::absolute(Path::new(OsStr::from_bytes(rest)));
-    let path = path.map(|path| path.into_os_string().into_vec());
-    path.map_or_else(|_| text.to_vec(), |path| [&text[..2], &path].concat())
 }
 
 /// The beginning of a text that may be long.

@@ -36,6 +36,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use uvfs_terminal::interrupt::Interrupt;
+use uvfs_vfs::Clean;
 use uvfs_vfs::clean::request::Request;
 
 /// The mount table appends this to the name of a removed directory.
@@ -127,9 +128,12 @@ impl Target {
         &self.mount
     }
 
-    /// A request to drop its names and attributes.
-    pub(super) fn names_request(&self) -> Raw {
-        Raw([b"2:", self.inside.as_os_str().as_bytes(), b"\n"].concat())
+    /// A request to its daemon to clean it.
+    ///
+    /// # Errors
+    /// The rule that its path breaks.
+    pub(super) fn request(&self, what: Clean) -> Result<Request, String> {
+        Request::new(what, &self.inside).map_err(|refusal| refusal.to_string())
     }
 
     /// Where the mount is.
@@ -174,19 +178,18 @@ impl Target {
         interrupt: &Interrupt,
     ) -> Result<MountReport, Failure> {
         let began = Instant::now();
-        let mut text = vec![request.what.digit() as u8, b':'];
-        text.extend(self.inside.as_os_str().as_bytes());
-        // With its end marked, a newline in front of it is the name's.
-        text.push(b'\n');
-        let asked =
-            CleanRequest { request: Raw(text), sync: arguments.sync, dry_run: arguments.dry_run };
+        let refused = |cause| Failure::refused(format!("{request}: {cause}"));
+        let asked = CleanRequest {
+            request: self.request(request.what).map_err(refused)?,
+            sync: arguments.sync,
+            dry_run: arguments.dry_run,
+        };
         let spinner = Spinner::new(&request.to_string());
         let cleaned =
             client::reach(&self.mount)?
                 .clean(asked, &|step| spinner.show_step(step), &|| interrupt.is_set());
         spinner.end();
-        let mut cleaned =
-            cleaned.map_err(|cause| Failure::refused(format!("{request}: {cause}")))?;
+        let mut cleaned = cleaned.map_err(refused)?;
         let source = match cleaned.source.take() {
             Some(source) if request.what.has_pages() => {
                 self.drop_source(&source, arguments, offered, interrupt)
@@ -250,8 +253,7 @@ impl Target {
         if let Some(name) = meter::memory(directory.as_fd()) {
             return left(format!("a {name}, whose pages are the files themselves"));
         }
-        let text = [b"1:", path.as_os_str().as_bytes()].concat();
-        match Request::parse(&text) {
+        match Request::new(Clean::Pages, &path) {
             Err(refusal) => left(refusal.to_string()),
             Ok(request) => {
                 match super::drop::walk(request, directory, arguments, offered, interrupt) {

@@ -11,6 +11,7 @@ use crate::control::client;
 use crate::control::protocol::{CleanRequest, Request};
 use std::path::{Path, PathBuf};
 use uvfs_terminal::interrupt::Interrupt;
+use uvfs_vfs::Clean;
 
 /// A directory of a uvfs mount.
 #[derive(Debug)]
@@ -56,10 +57,10 @@ pub(crate) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
 /// # Errors
 /// The reason if nothing was dropped.
 pub(crate) fn drop_names(place: &Place, interrupt: &Interrupt) -> Result<(), Failure> {
-    let request =
-        CleanRequest { request: place.target.names_request(), sync: false, dry_run: false };
+    let refused = |cause| Failure::refused(format!("{}: {cause}", place.path.display()));
+    let request = place.target.request(Clean::Names).map_err(refused)?;
+    let asked = CleanRequest { request, sync: false, dry_run: false };
     let dropped =
-        client::reach(place.target.mount())?.clean(request, &|_| (), &|| interrupt.is_set());
-    let shown = place.path.display();
-    dropped.map(drop).map_err(|cause| Failure::refused(format!("{shown}: {cause}")))
+        client::reach(place.target.mount())?.clean(asked, &|_| (), &|| interrupt.is_set());
+    dropped.map(drop).map_err(refused)
 }

@@ -20,12 +20,16 @@ use crate::mountinfo::MountEntry;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 use serde::de::DeserializeOwned;
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use uvfs_vfs::CleanProgress;
+use uvfs_vfs::clean;
+use uvfs_vfs::{Clean, CleanProgress};
 
 /// Time for a daemon's answer to a request without waits.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
@@ -285,8 +289,9 @@ impl Connection {
         directory: &Raw,
         is_enough: &dyn Fn() -> bool,
     ) -> Result<Cleaned, String> {
-        // With its end marked, a newline in front of it is the name's: refused, and not taken for another directory.
-        let request = Raw([b"3:", &*directory.0, b"\n"].concat());
+        let request =
+            clean::request::Request::new(Clean::Both, Path::new(OsStr::from_bytes(&directory.0)));
+        let request = request.map_err(|refusal| refusal.to_string())?;
         self.clean(CleanRequest { request, sync: false, dry_run: false }, &|_| {}, is_enough)
     }
 
@@ -408,7 +413,11 @@ mod tests {
         let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
         let mut connection =
             Connection { stream: BufReader::new(Timed::new(ours)), process: None, pid: 0 };
-        let request = CleanRequest { request: Default::default(), sync: false, dry_run: false };
+        let request = CleanRequest {
+            request: clean::request::Request::parse(b"3:/").unwrap(),
+            sync: false,
+            dry_run: false,
+        };
         let cleaned = connection.clean(request, show, is_enough);
         peer.join().unwrap();
         cleaned

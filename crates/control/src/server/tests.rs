@@ -3,6 +3,7 @@
 use super::*;
 use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
+use uvfs_vfs::Clean;
 
 #[derive(Debug, Default)]
 struct Fake {
@@ -28,10 +29,10 @@ impl Served for Fake {
     ) -> Result<Cleaned, String> {
         self.wait_for_source();
         let mut done = 0;
-        let interrupted = match &*request.request.0 {
-            b"1" => false,
-            b"2" => return Err("no".into()),
-            _ => loop {
+        let interrupted = match request.request.what {
+            Clean::Pages => false,
+            Clean::Names => return Err("no".into()),
+            Clean::Both => loop {
                 done += 1;
                 if progress(CleanProgress { done, ..CleanProgress::default() }).is_break() {
                     break true;

@@ -15,7 +15,6 @@ use uvfs_control::cause;
 use uvfs_control::cleaned::{Cleaned, HostSource};
 use uvfs_control::protocol::CleanRequest;
 use uvfs_control::serve::resolve;
-use uvfs_vfs::clean::request::Request;
 use uvfs_vfs::{Amount, CleanProgress, CleanReport, Dirty, Node, Tally, Vfs};
 
 impl Cleaner {
@@ -46,7 +45,7 @@ fn carry_out(
     progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
 ) -> Result<Cleaned, String> {
     let vfs = &bridge.vfs;
-    let wanted = Request::parse(&request.request.0).map_err(|refusal| refusal.to_string())?;
+    let wanted = &request.request;
     let path = wanted.directory.as_deref().unwrap_or(Path::new("/"));
     let directory = resolve(vfs, path)?;
     if request.dry_run {

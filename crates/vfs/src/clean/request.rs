@@ -8,7 +8,8 @@
 //! `/proc/sys/vm/drop_caches`: 1 pages, 2 names and inodes, 3 both.
 //!
 //! # Boundary
-//! Form only. The code that opens the directory checks that it exists, is a directory, is in a
+//! Form only. A value is made by [`Request::parse`] or [`Request::new`], so its path obeys the rules. Other parts carry
+//! the value; the control socket carries [`Request::to_bytes`]. The code that opens the directory checks that it exists, is a directory, is in a
 //! mount and may be cleaned by the caller. It answers with [`Refusal`] too. So users read one set
 //! of messages, and a program that wrote to a file gets one errno for one cause.
 //!
@@ -19,16 +20,17 @@
 //! request. Its parent can.
 
 use super::Clean;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Longest request in bytes, its newline included.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 
 /// What to clean, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request {
     /// Which caches.
     pub what: Clean,
@@ -42,6 +44,17 @@ impl Request {
     /// # Errors
     /// The first rule, in the order of [`Refusal`]'s variants, that `bytes` breaks.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        Self::parse_with(bytes, Path::to_path_buf)
+    }
+
+    /// Reads a request, and replaces its path by `absolute` of it before the path is checked.
+    ///
+    /// # Errors
+    /// As [`Request::parse`].
+    pub fn parse_with(
+        bytes: &[u8],
+        absolute: impl FnOnce(&Path) -> PathBuf,
+    ) -> Result<Self, Refusal> {
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
@@ -59,21 +72,42 @@ impl Request {
         if *colon != b':' {
             return Err(Refusal::Form);
         }
-        check_path(path)?;
-        Ok(Self { what, directory: Some(OsString::from_vec(path.to_vec()).into()) })
+        Self::new(what, &absolute(Path::new(OsStr::from_bytes(path))))
+    }
+
+    /// To clean one directory.
+    ///
+    /// # Errors
+    /// The rule that `path` breaks.
+    pub fn new(what: Clean, path: &Path) -> Result<Self, Refusal> {
+        Ok(Self { what, directory: Some(directory(path.as_os_str().as_bytes())?) })
+    }
+
+    /// The bytes that [`Request::parse`] reads as this request.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.what.digit() as u8];
+        if let Some(directory) = &self.directory {
+            bytes.push(b':');
+            bytes.extend(directory.as_os_str().as_bytes());
+        }
+        bytes
     }
 }
 
 impl fmt::Display for Request {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.directory {
-            None => write!(out, "{}", self.what.digit()),
-            Some(directory) => write!(out, "{}:{}", self.what.digit(), directory.display()),
-        }
+        out.write_str(&String::from_utf8_lossy(&self.to_bytes()))
     }
 }
 
-fn check_path(path: &[u8]) -> Result<(), Refusal> {
+/// The directory that `path` names in a request.
+///
+/// # Errors
+/// The rule that `path` breaks.
+pub fn directory(path: &[u8]) -> Result<PathBuf, Refusal> {
+    if path.len() > REQUEST_BYTES_MAX - "1:".len() {
+        return Err(Refusal::TooLong);
+    }
     if path.is_empty() {
         return Err(Refusal::NoPath);
     }
@@ -89,7 +123,7 @@ fn check_path(path: &[u8]) -> Result<(), Refusal> {
     if path.split(|&byte| byte == b'/').any(|component| component == b"..") {
         return Err(Refusal::DotDot);
     }
-    Ok(())
+    Ok(OsString::from_vec(path.to_vec()).into())
 }
 
 /// Why a request is refused. The text names the rule. A `write` of the request fails with
@@ -168,8 +202,6 @@ impl std::error::Error for Refusal {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::Path;
 
     fn parse(text: &str) -> Result<(Clean, Option<String>), Refusal> {
         let request = Request::parse(text.as_bytes())?;
@@ -192,7 +224,7 @@ mod tests {
     #[test]
     fn names_need_not_be_text() {
         let request = Request::parse(b"1:/\xff\xfe").unwrap();
-        let expected = Path::new(std::ffi::OsStr::from_bytes(b"/\xff\xfe"));
+        let expected = Path::new(OsStr::from_bytes(b"/\xff\xfe"));
         assert_eq!(request.directory.as_deref(), Some(expected));
     }
 
@@ -236,6 +268,22 @@ mod tests {
         for text in ["1", "2", "3", "1:/", "2:/a/b", "3:/a b"] {
             assert_eq!(Request::parse(text.as_bytes()).unwrap().to_string(), text);
         }
+        let request = Request::new(Clean::Pages, Path::new(OsStr::from_bytes(b"/\xff"))).unwrap();
+        assert_eq!(request.to_bytes(), b"1:/\xff");
+        assert_eq!(Request::parse(b"1:/\xff"), Ok(request));
+    }
+
+    #[test]
+    fn a_request_that_is_made_obeys_the_rules_of_one_that_is_read() {
+        let check = |path: &str, refusal| {
+            assert_eq!(Request::new(Clean::Both, Path::new(path)), Err(refusal), "{path:?}");
+        };
+        check(&format!("/{}", "a".repeat(REQUEST_BYTES_MAX - 2)), Refusal::TooLong);
+        check("", Refusal::NoPath);
+        check("a", Refusal::Relative);
+        // It is the name's, not the end of a request.
+        check("/a\n", Refusal::Newline);
+        check("/a/..", Refusal::DotDot);
     }
 
     #[test]
