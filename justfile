@@ -20,7 +20,7 @@ test *arguments:
 test-all:
     cargo xtask test
 
-# The loom models of uvfs-concurrent.
+# The loom models of uvfs-concurrent and uvfs-containers.
 model:
     cargo xtask model
 

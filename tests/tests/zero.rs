@@ -386,8 +386,8 @@ fn a_cold_lookup_takes_each_lock_once() {
 #[test]
 fn rows_of_blocks_and_runs_allocate_nothing_after_the_start() {
     use uvfs_concurrent::lock::LockClass;
-    use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
-    use uvfs_concurrent::set_associative::translations::{Run, TranslationCache};
+    use uvfs_containers::set_associative::buffers::{BufferCache, BufferClasses};
+    use uvfs_containers::set_associative::translations::{Run, TranslationCache};
     static ROWS: LockClass = LockClass::new(1, "zero-rows", "test");
     static FREE: LockClass = LockClass::new(2, "zero-free", "test");
     static WAITS: LockClass = LockClass::new(3, "zero-waits", "test");

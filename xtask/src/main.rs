@@ -44,7 +44,7 @@ enum Verb {
     Check,
     /// The repository's own rules: headers, notes, arrows between crates, links, decisions.
     Tidy,
-    /// The loom models of `uvfs-concurrent`, with at most three preemptions.
+    /// The loom models of `uvfs-concurrent` and `uvfs-containers`, with at most three preemptions.
     Model,
     /// `cargo test --workspace` with several programs at a time, and the lock edges that it sees judged by docs/locking.md.
     Test,
@@ -79,7 +79,7 @@ enum Verb {
     Cuts(stress::CutOptions),
     /// Changes bits of images and compares the faults that a check and e2fsck find.
     Mutations(stress::MutationOptions),
-    /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and lists those that its models do not notice.
+    /// Weakens orderings of `uvfs-concurrent` and `uvfs-containers` one at a time, in a copy, and lists those that no model notices.
     Weaken(weaken::Options),
     /// A Debian package, an archive, checksums and the list of contents, in target/dist; tried in a clean Debian.
     Dist(dist::Options),

@@ -18,7 +18,7 @@ use std::process::Command;
 const CARGO_FUZZ: &str = "cargo install cargo-fuzz --version 0.13.2 --locked";
 const TOOLCHAIN: &str = "rustup toolchain install nightly";
 /// The crates with threads and without a process of their own: a sanitizer sees them whole.
-const PACKAGES: [&str; 3] = ["uvfs-concurrent", "uvfs-vfs", "uvfs-backends"];
+const PACKAGES: [&str; 4] = ["uvfs-concurrent", "uvfs-containers", "uvfs-vfs", "uvfs-backends"];
 
 /// `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]

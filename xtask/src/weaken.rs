@@ -10,7 +10,7 @@
 //! Relaxed, a fence to none): an ordering that survives needs no stronger one. Weakness: only a room's own models run;
 //! runs beyond the limit are reported apart, neither red nor green.
 
-use crate::steps::target;
+use crate::steps::{MODELLED, target};
 use crate::tidy::weakenings;
 use crate::tree::Tree;
 use clap::Args;
@@ -20,8 +20,6 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the protocols are.
-const SOURCES: &str = "crates/concurrent/src/";
 /// A run of models may last so many times its duration without a weakening; and at least so long.
 const TIMES: u32 = 10;
 const LEAST: Duration = Duration::from_secs(30);
@@ -30,10 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The orderings to weaken.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only the protocols of one module of `uvfs-concurrent`: hold, frame, epoch, ...
+    /// Only the protocols of one module: hold, epoch, frame, radix, ...
     #[arg(long)]
     room: Option<String>,
-    /// Only this file, by its path in the repository or below crates/concurrent/src
+    /// Only this file, by its path in the repository or below the src of its crate
     file: Option<String>,
     /// Only tell what would be weakened
     #[arg(long)]
@@ -74,22 +72,23 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Ok(());
     }
     let copy = Copy::of(&tree)?;
-    let mut limits: Vec<(String, Duration)> = Vec::new();
+    let mut limits: Vec<(&str, Duration)> = Vec::new();
     let mut said: Vec<(Verdict, String)> = Vec::new();
     for (path, one) in &all {
-        let room = room_of(path);
+        let (package, below) = place(path).ok_or("a chosen file has models")?;
+        let room = room_of(below);
         if !limits.iter().any(|(known, _)| *known == room) {
             let began = Instant::now();
-            match copy.judge(&room, Duration::from_secs(3600))? {
+            match copy.judge(package, room, Duration::from_secs(3600))? {
                 Verdict::Green => {}
                 other => return Err(format!("{room}: {other:?} before anything was weakened")),
             }
-            limits.push((room.clone(), (began.elapsed() * TIMES).max(LEAST)));
+            limits.push((room, (began.elapsed() * TIMES).max(LEAST)));
         }
         let limit = limits.iter().find(|(known, _)| *known == room).map_or(LEAST, |known| known.1);
         let text = tree.text(path).unwrap_or_default();
         copy.write(path, &weakened(text, one))?;
-        let verdict = copy.judge(&room, limit);
+        let verdict = copy.judge(package, room, limit);
         copy.write(path, text)?;
         let (verdict, line) = (verdict?, shown(path, one));
         println!("{verdict:?} {line}");
@@ -123,26 +122,37 @@ fn shown(path: &str, one: &Weakening) -> String {
 /// The files that `options` name, of those with a protocol.
 fn chosen<'a>(tree: &'a Tree, options: &Options) -> Result<Vec<&'a str>, String> {
     let is_chosen = |path: &&str| {
-        let of_room = options.room.as_deref().is_none_or(|room| room_of(path) == room);
-        let is_file = |file: &str| *path == file || path.strip_prefix(SOURCES) == Some(file);
-        of_room && options.file.as_deref().is_none_or(is_file)
+        let Some((_, below)) = place(path) else { return false };
+        let of_room = options.room.as_deref().is_none_or(|room| room_of(below) == room);
+        let is_file = |file: &str| *path == file || below == file;
+        // The models are built on `primitive`.
+        of_room && options.file.as_deref().is_none_or(is_file) && room_of(below) != "primitive"
     };
-    let sources = tree.files().map(|(path, _)| path);
-    let sources = sources.filter(|path| path.starts_with(SOURCES) && path.ends_with(".rs"));
-    // The models are built on this module.
-    let files: Vec<&str> =
-        sources.filter(|path| room_of(path) != "primitive").filter(is_chosen).collect();
+    let sources = tree.files().map(|(path, _)| path).filter(|path| path.ends_with(".rs"));
+    let files: Vec<&str> = sources.filter(is_chosen).collect();
     match files.is_empty() {
-        true => Err(format!("no file below {SOURCES} is meant by {options:?}")),
+        true => Err(format!("no file of {} is meant by {options:?}", MODELLED.join(" and "))),
         false => Ok(files),
     }
 }
 
-/// The module right below the crate that `path` belongs to.
-fn room_of(path: &str) -> String {
-    let below = path.strip_prefix(SOURCES).unwrap_or(path);
-    let room = below.split('/').next().unwrap_or(below);
-    room.trim_end_matches(".rs").to_owned()
+/// The package with models that `path` belongs to, and the rest of the path below its sources.
+fn place(path: &str) -> Option<(&'static str, &str)> {
+    MODELLED.into_iter().find_map(|package| {
+        let below = path.strip_prefix(&folder(package))?.strip_prefix("/src/")?;
+        Some((package, below))
+    })
+}
+
+/// The folder of a package of ours.
+fn folder(package: &str) -> String {
+    format!("crates/{}", package.trim_start_matches("uvfs-"))
+}
+
+/// The module right below the crate that the file `below` its sources belongs to. No two crates with models have a
+/// module of one name.
+fn room_of(below: &str) -> &str {
+    below.split('/').next().unwrap_or(below).trim_end_matches(".rs")
 }
 
 fn weakened(text: &str, one: &Weakening) -> String {
@@ -180,13 +190,13 @@ impl Copy {
         fs::write(&to, text).map_err(failed)
     }
 
-    /// The result of the models of `room` for the current copy.
-    fn judge(&self, room: &str, limit: Duration) -> Result<Verdict, String> {
-        let Some(models) = self.built()? else { return Ok(Verdict::DoesNotCompile) };
+    /// The result of the models of `room` in `package` for the current copy.
+    fn judge(&self, package: &str, room: &str, limit: Duration) -> Result<Verdict, String> {
+        let Some(models) = self.built(package)? else { return Ok(Verdict::DoesNotCompile) };
         let mut command = Command::new(&models);
         // All of the room's tests that there are under the model checker.
         command.arg(format!("{room}::")).env("LOOM_MAX_PREEMPTIONS", "3");
-        command.current_dir(self.root.join("crates/concurrent"));
+        command.current_dir(self.root.join(folder(package)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child =
             command.spawn().map_err(|error| format!("{}: {error}", models.display()))?;
@@ -205,11 +215,11 @@ impl Copy {
         }
     }
 
-    /// Builds the models; where they are, or `None` if they do not compile.
-    fn built(&self) -> Result<Option<PathBuf>, String> {
+    /// Builds the models of `package`; where they are, or `None` if they do not compile.
+    fn built(&self, package: &str) -> Result<Option<PathBuf>, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut command = Command::new(cargo);
-        command.args(["test", "-p", "uvfs-concurrent", "--lib", "--profile", "model"]);
+        command.args(["test", "-p", package, "--lib", "--profile", "model"]);
         command.args(["--no-run", "--message-format", "json"]).current_dir(&self.root);
         command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
         let output = command.output().map_err(|error| format!("cargo: {error}"))?;
@@ -234,16 +244,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_are_modules_right_below_the_crate() {
-        assert_eq!(room_of("crates/concurrent/src/frame/free.rs"), "frame");
-        assert_eq!(room_of("crates/concurrent/src/lazy.rs"), "lazy");
+    fn rooms_are_modules_right_below_a_crate_with_models() {
+        let of = |path: &'static str| place(path).map(|(package, below)| (package, room_of(below)));
+        assert_eq!(of("crates/containers/src/frame/free.rs"), Some(("uvfs-containers", "frame")));
+        assert_eq!(of("crates/concurrent/src/lazy.rs"), Some(("uvfs-concurrent", "lazy")));
+        assert_eq!(of("crates/vfs/src/vfs.rs"), None);
     }
 
     #[test]
     fn files_are_chosen_by_room_and_by_name() {
         let tree = Tree::made_up(&[
             ("crates/concurrent/src/lazy.rs", ""),
-            ("crates/concurrent/src/frame/free.rs", ""),
+            ("crates/containers/src/frame/free.rs", ""),
             ("crates/concurrent/src/primitive/atomic.rs", ""),
             ("crates/vfs/src/vfs.rs", ""),
         ]);
@@ -255,7 +267,7 @@ mod tests {
         assert_eq!(chosen(None, None), 2);
         assert_eq!(chosen(Some("frame"), None), 1);
         assert_eq!(chosen(None, Some("lazy.rs")), 1);
-        assert_eq!(chosen(None, Some("crates/concurrent/src/frame/free.rs")), 1);
+        assert_eq!(chosen(None, Some("crates/containers/src/frame/free.rs")), 1);
         assert_eq!(chosen(Some("frame"), Some("lazy.rs")), 0, "refused");
     }
 

@@ -15,7 +15,7 @@ use uvfs_bench_workload::keys::{Keys, Pattern, share};
 use uvfs_bench_workload::team::{self, Stint, team};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::lock::{LockClass, Mutex, MutexGuard};
-use uvfs_concurrent::radix::{Tag, Tree};
+use uvfs_containers::radix::{Tag, Tree};
 
 static LOCK: LockClass = LockClass::new(1, "bench-serial", "changes of the measured tree");
 static CLASS: LockClass = LockClass::new(2, "bench-radix", "nodes of the measured tree");

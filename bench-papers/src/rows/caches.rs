@@ -14,8 +14,8 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_concurrent::padded::Padded;
-use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
-use uvfs_concurrent::set_associative::translations::{Run, TranslationCache};
+use uvfs_containers::set_associative::buffers::{BufferCache, BufferClasses};
+use uvfs_containers::set_associative::translations::{Run, TranslationCache};
 
 /// The classes of all locks here begin with this.
 pub const CLASSES: &str = "seed-";

@@ -15,9 +15,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use uvfs_concurrent::lock::LockClass;
-use uvfs_concurrent::replacement::{Access, AccessWord, Offer, Queues};
-use uvfs_concurrent::set_associative::SetAssociative;
-use uvfs_concurrent::set_associative::hash::RowHash;
+use uvfs_containers::replacement::{Access, AccessWord, Offer, Queues};
+use uvfs_containers::set_associative::SetAssociative;
+use uvfs_containers::set_associative::hash::RowHash;
 
 static ROW: LockClass = LockClass::new(1, "bench-row", "one row of the measured cache");
 

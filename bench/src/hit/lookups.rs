@@ -22,9 +22,9 @@ use crate::report::Unit;
 use std::io;
 use uvfs_bench_workload::traces::{Pattern, Traces};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::{Arena, FrameId, Read};
 use uvfs_concurrent::lock::LockClass;
-use uvfs_concurrent::radix::Tree;
+use uvfs_containers::frame::{Arena, FrameId, Read};
+use uvfs_containers::radix::Tree;
 
 static WAITS: LockClass = LockClass::new(1, "bench-hit-waits", "sleepers of pages");
 static ROOM: LockClass = LockClass::new(3, "bench-hit-room", "sleepers for room");

@@ -1,31 +1,23 @@
-//! How the threads of uvfs share memory.
+//! How the threads of uvfs synchronise.
 //!
 //! # Boundary
 //! Owns locks and their classes, hold words and counters: every primitive that two threads share. Does not know files,
-//! inodes, errno values or any I/O. All code that needs `unsafe`, or an atomic whose ordering matters, belongs in this
-//! crate and nowhere else.
+//! inodes, errno values or any I/O. Code that needs `unsafe`, or an atomic whose ordering matters, belongs in this crate
+//! or in `uvfs-containers`, which has the containers built from these primitives.
 //!
 //! # Rooms
 //! * [`primitive`]: the only door to `std` or, under `--cfg loom`, to the model checker.
 //! * [`lock`]: mutex, reader-writer lock and condition variable with a *lock class*; debug builds check the order in
 //!   which classes are taken; a meter reports long holds and waits.
 //! * [`lazy`]: a box of one word, made when it is first needed.
-//! * [`hold`]: a word that counts an object's users and references, with an explicit inactive state; [`object`]:
-//!   pointers counted in it; [`orphan`]: objects without holds and names.
+//! * [`hold`]: a word that counts an object's users and references, with an explicit inactive state; [`orphan`]:
+//!   objects without holds and names. [`presence`]: whether a visitor has ever arrived for a key.
 //! * [`generations`]: detects changes; [`complete`]: proof that a set is completely cached. [`whereabouts`]: a
 //!   location, and whether it is in doubt.
 //! * [`sequence`]: words that are read together without a lock; [`published`]: a value that is replaced as a whole;
 //!   [`edition`]: whether members of a set that were read one by one belong together.
 //! * [`epoch`]: decides when unlinked memory may be freed; a pin stores to no shared line.
-//! * [`name_table`]: names of directories to values, found without a lock; [`pool`]: the lines of memory for its
-//!   entries and other small objects.
-//! * [`radix`]: indexes to values in a tree with tags, searched without a lock.
-//! * [`frame`]: the memory of file pages, referenced by speculation and read by version; [`replacement`]: proposes
-//!   pages to evict.
-//! * [`set_associative`]: a cache in rows, each with a lock of its own, for blocks of a device in frames, and for runs
-//!   of blocks.
 //! * [`changes`]: whether an answer is still true, by a clock that changes read.
-//! * [`class`]: the class of an entry, evicted before or after the others.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics for which threads do not contend; [`histogram`]: the same by duration.
 //! * [`shared`]: ownership that is counted by thread while there is an owner.
@@ -35,35 +27,29 @@
 //! * [`write_back`]: the order in which dirty pages, errors and moments are recorded, so that none is missed.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
+// As a dependency of other crates' models: only its own models use what replaces `std` there.
+#![cfg_attr(all(loom, not(test)), allow(dead_code))]
+
 pub mod allocator;
 pub mod allowance;
 mod cells;
 pub mod changes;
-pub mod class;
 pub mod complete;
 pub mod counter;
 pub mod edition;
 pub mod epoch;
-pub mod frame;
 pub mod gate;
 pub mod generations;
 pub mod histogram;
 pub mod hold;
-mod huge;
 pub mod lazy;
 pub mod lock;
-pub mod name_table;
-pub mod object;
 pub mod orphan;
 pub mod padded;
-pub mod pool;
 pub mod presence;
 pub mod primitive;
 pub mod published;
-pub mod radix;
-pub mod replacement;
 pub mod sequence;
-pub mod set_associative;
 pub mod shard;
 pub mod shared;
 pub mod whereabouts;

@@ -19,8 +19,7 @@ pub mod record;
 #[path = "primitive/modelled.rs"]
 pub mod atomic;
 #[cfg(loom)]
-#[cfg_attr(not(test), allow(dead_code))]
-pub(crate) mod model;
+pub mod model;
 #[cfg(not(any(loom, debug_assertions)))]
 pub use std::sync::atomic;
 
@@ -40,8 +39,8 @@ pub(crate) mod owned {
 
 /// `std`'s atomics, which neither a model nor a tally sees: statistics, by which nothing is reached, and words that are
 /// no fields. Each use states its reason.
-pub(crate) mod unseen {
-    pub(crate) use std::sync::atomic::*;
+pub mod unseen {
+    pub use std::sync::atomic::*;
 }
 
 /// The raw locks below [`crate::lock`]: `parking_lot`, or loom's under the model checker.

@@ -6,7 +6,7 @@
 //! # The rule
 //! The *room* is the limit less the process's other memory. Without cached pages, metadata may use all of it. Otherwise
 //! metadata may use half, and pages the part that metadata has not used. Metadata memory is reused and returned only in
-//! whole chunks on request ([`uvfs_concurrent::pool`]), so its peak since then counts. Garbage (retired, in its grace
+//! whole chunks on request ([`uvfs_containers::pool`]), so its peak since then counts. Garbage (retired, in its grace
 //! period) reduces metadata's share by up to a sixteenth of the room, and pages' share above their half.
 //!
 //! | metadata wants | pages want | metadata has | pages have |

@@ -27,14 +27,14 @@ use crate::lock_order;
 use crate::name::Name;
 use crate::statistics::Counters;
 use std::collections::{HashSet, VecDeque};
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::generations::Generations;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::name_table::{Entry, Hand, NameTable, Verdict};
-use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
+use uvfs_containers::class::Class;
+use uvfs_containers::name_table::{Entry, Hand, NameTable, Verdict};
+use uvfs_containers::object::Ref;
 
 /// The meaning of a cached name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,8 +32,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use uvfs_concurrent::epoch::Guard;
 use uvfs_concurrent::generations::{Generation, Generations};
-use uvfs_concurrent::name_table::{Hand, NameTable, Verdict};
-use uvfs_concurrent::object::Ref;
+use uvfs_containers::name_table::{Hand, NameTable, Verdict};
+use uvfs_containers::object::Ref;
 
 /// Clock weight of a used memo.
 const MOST: u8 = 2;

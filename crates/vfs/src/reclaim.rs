@@ -26,9 +26,10 @@ use crate::page::FILE_BYTES;
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
 use std::time::Duration;
-use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use uvfs_concurrent::{allocator, epoch, pool};
+use uvfs_concurrent::{allocator, epoch};
+use uvfs_containers::object::Ref;
+use uvfs_containers::pool;
 
 /// Steps after an addition.
 const STEPS: usize = 8;

@@ -23,14 +23,19 @@ const SKIP: &str = "uvfs-skip";
 
 const ARROWS: &[Arrows] = &[
     Arrows { folder: "concurrent", may_use: &[], tests: &[] },
+    Arrows { folder: "containers", may_use: &["uvfs-concurrent"], tests: &[] },
     Arrows { folder: "residency", may_use: &[], tests: &[] },
     // The format alone: tools use it without the layer.
     Arrows { folder: "ext", may_use: &[], tests: &[] },
     Arrows { folder: "ext-write", may_use: &["uvfs-concurrent", "uvfs-ext"], tests: &[] },
-    Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
+    Arrows {
+        folder: "vfs",
+        may_use: &["uvfs-concurrent", "uvfs-containers"],
+        tests: &["uvfs-backends"],
+    },
     Arrows {
         folder: "backends",
-        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-ext", "uvfs-ext-write"],
+        may_use: &["uvfs-concurrent", "uvfs-containers", "uvfs-vfs", "uvfs-ext", "uvfs-ext-write"],
         tests: &[],
     },
     // Apart from the other stores: it brings a client of HTTP.

@@ -1,7 +1,7 @@
 //! The cache of an image's metadata: blocks and runs of blocks.
 //!
 //! # Boundary
-//! Sits between [`uvfs_ext`] and the caches in rows of [`uvfs_concurrent::set_associative`]; knows no structure. File
+//! Sits between [`uvfs_ext`] and the caches in rows of [`uvfs_containers::set_associative`]; knows no structure. File
 //! data bypasses it: the device fills the pages above directly.
 //!
 //! # Concurrency
@@ -18,8 +18,8 @@ use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use uvfs_concurrent::set_associative::buffers::{Buffer, BufferCache, BufferClasses, Filling};
-use uvfs_concurrent::set_associative::translations::{self, TranslationCache};
+use uvfs_containers::set_associative::buffers::{Buffer, BufferCache, BufferClasses, Filling};
+use uvfs_containers::set_associative::translations::{self, TranslationCache};
 use uvfs_ext::{Block, Blocks, Image, Inode, Place, Result, Run, Source};
 use uvfs_vfs::Tenant;
 

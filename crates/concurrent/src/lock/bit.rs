@@ -42,7 +42,7 @@ pub fn lock(class: &'static LockClass, attempt: impl FnMut() -> bool) -> BitHeld
 /// they note the lock order themselves.
 #[cold]
 #[track_caller]
-pub(crate) fn wait(class: &'static LockClass, mut attempt: impl FnMut() -> bool) {
+pub fn wait(class: &'static LockClass, mut attempt: impl FnMut() -> bool) {
     let mut tried = false;
     let attempt = || std::mem::replace(&mut tried, true) && attempt();
     std::mem::forget(meter::spin(class, attempt, pause));

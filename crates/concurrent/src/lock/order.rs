@@ -68,7 +68,7 @@ pub struct Edge {
 
 /// An entry in the checker's list, from before a lock is taken until after it is released. The last field of a guard.
 #[derive(Debug)]
-pub(crate) struct Entered(&'static LockClass);
+pub struct Entered(&'static LockClass);
 
 impl Entered {
     /// Notes that this thread is about to take a lock of `class`.
@@ -77,7 +77,7 @@ impl Entered {
     /// In debug builds, when a class of the same or a later rank is already held.
     #[inline]
     #[track_caller]
-    pub(crate) fn new(class: &'static LockClass) -> Self {
+    pub fn new(class: &'static LockClass) -> Self {
         entering(class);
         Self(class)
     }

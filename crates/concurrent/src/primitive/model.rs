@@ -68,20 +68,20 @@ pub(super) fn hidden(at: &'static Location<'static>) {
 }
 
 /// Records that the model has reached the place `what`, as it promised ([`Model::new`]).
-pub(crate) fn reached(what: &'static str) {
+pub fn reached(what: &'static str) {
     LEARNED.with_borrow_mut(|learned| learned.reached.insert(what));
 }
 
 /// Records which of two threads came first; not atomic for the checker, so that it orders nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Order(Arc<[AtomicBool; 2]>);
+pub struct Order(Arc<[AtomicBool; 2]>);
 
 impl Order {
-    pub(crate) const ALL: [&str; 3] =
-        ["one came first", "they overlapped", "the other ended first"];
+    /// The places that a model with an order reaches ([`Model::new`]).
+    pub const ALL: [&str; 3] = ["one came first", "they overlapped", "the other ended first"];
 
     /// The work of one thread, between two steps; all steps of the other may come between them.
-    pub(crate) fn one<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub fn one<R>(&self, work: impl FnOnce() -> R) -> R {
         let result = work();
         // ORDERING: Relaxed, here and below; a model's threads take turns on one thread of the system.
         let [begun, ended] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));
@@ -90,7 +90,7 @@ impl Order {
     }
 
     /// The work of the other thread.
-    pub(crate) fn other<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub fn other<R>(&self, work: impl FnOnce() -> R) -> R {
         // ORDERING: Relaxed; a model's threads take turns on one thread of the system.
         self.0[0].store(true, Ordering::Relaxed);
         let result = work();
@@ -106,7 +106,7 @@ struct Again;
 /// The way in which a model is run.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Model {
+pub struct Model {
     at_least: usize,
     reaching: &'static [&'static str],
     builder: loom::model::Builder,
@@ -114,18 +114,18 @@ pub(crate) struct Model {
 
 impl Model {
     /// A model of at least `at_least` executions, of which some reach each of the places `reaching`.
-    pub(crate) fn new(at_least: usize, reaching: &'static [&'static str]) -> Self {
+    pub fn new(at_least: usize, reaching: &'static [&'static str]) -> Self {
         Self { at_least, reaching, builder: loom::model::Builder::new() }
     }
 
     /// Explores only schedules with at most `bound` preemptions.
-    pub(crate) fn preemptions(mut self, bound: usize) -> Self {
+    pub fn preemptions(mut self, bound: usize) -> Self {
         self.builder.preemption_bound = Some(bound);
         self
     }
 
     /// Limits an execution to `most` steps.
-    pub(crate) fn steps(mut self, most: usize) -> Self {
+    pub fn steps(mut self, most: usize) -> Self {
         self.builder.max_branches = most;
         self
     }
@@ -134,7 +134,7 @@ impl Model {
     ///
     /// # Panics
     /// As `model` does, and if there were too few executions, or if a promised place was not reached.
-    pub(crate) fn check(mut self, model: impl Fn() + Sync + Send + 'static) {
+    pub fn check(mut self, model: impl Fn() + Sync + Send + 'static) {
         let began = Instant::now();
         let model = Arc::new(model);
         LEARNED.take();

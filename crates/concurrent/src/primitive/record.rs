@@ -25,9 +25,9 @@ pub struct Tally {
 }
 
 #[cfg(all(debug_assertions, not(loom)))]
-pub use on::tally;
+pub(crate) use on::{load, rmw, store};
 #[cfg(all(debug_assertions, not(loom)))]
-pub(crate) use on::{load, lock, probe, rmw, store};
+pub use on::{lock, probe, tally};
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod on {
@@ -86,23 +86,26 @@ mod on {
         note(|noted| noted.rmws += 1);
     }
 
-    pub(crate) fn lock() {
+    /// Records that a lock was taken whose structure takes it without the locks of [`crate::lock`].
+    pub fn lock() {
         note(|noted| noted.locks += 1);
     }
 
-    pub(crate) fn probe() {
+    /// Records a lookup in a table of names.
+    pub fn probe() {
         note(|noted| noted.probes += 1);
     }
 }
 
 /// Records that a lock was taken; does nothing in builds that do not record.
 #[cfg(not(all(debug_assertions, not(loom))))]
-pub(crate) fn lock() {}
+#[inline(always)]
+pub fn lock() {}
 
 /// Records a lookup in a table of names; like [`lock`].
 #[cfg(not(all(debug_assertions, not(loom))))]
 #[inline(always)]
-pub(crate) fn probe() {}
+pub fn probe() {}
 
 #[cfg(all(test, not(loom), debug_assertions))]
 mod tests {

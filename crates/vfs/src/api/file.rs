@@ -10,8 +10,8 @@ use crate::mount::Mount;
 use crate::ops::OpenFile;
 use crate::vfs::Vfs;
 use std::sync::OnceLock;
-use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_containers::object::Hold;
 
 /// How to open a file: the flags of open(2).
 #[derive(Debug, Clone, Copy)]

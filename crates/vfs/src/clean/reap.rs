@@ -27,8 +27,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow::{self, Continue};
 use std::sync::Arc;
 use std::time::Instant;
-use uvfs_concurrent::name_table::Verdict;
-use uvfs_concurrent::object::Ref;
+use uvfs_containers::name_table::Verdict;
+use uvfs_containers::object::Ref;
 
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 64;

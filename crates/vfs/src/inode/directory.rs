@@ -16,9 +16,9 @@ use super::rest::CleanTicks;
 use super::table::EntriesState;
 use super::{Asked, Clock, Expiry, Inode, Listed, Moment, Ticket};
 use std::sync::Arc;
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
+use uvfs_containers::class::Class;
 
 impl Inode {
     /// Of a directory: take this before the store is asked about its entries.

@@ -11,8 +11,8 @@ use crate::{
 };
 use std::cell::Cell;
 use std::sync::Arc;
-use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_containers::object::Ref;
 
 /// A file `f`, directories `d` and `e`, no `none`, and another directory under any other name.
 #[derive(Default)]

@@ -59,13 +59,13 @@ use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::object::{Hold, Object, Ref};
 use uvfs_concurrent::orphan::OrphanMark;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use uvfs_concurrent::shared::Weak;
+use uvfs_containers::object::{Hold, Object, Ref};
 
 /// The cached state of one object.
 #[repr(C, align(64))]

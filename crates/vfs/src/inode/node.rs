@@ -17,7 +17,7 @@ use super::cached::NUMBER;
 use crate::attributes::FileKind;
 use crate::backend::InodeId;
 use std::fmt;
-use uvfs_concurrent::object::{Hold, Ref};
+use uvfs_containers::object::{Hold, Ref};
 
 /// A hold on an inode. Cloning adds a hold, and dropping removes it.
 #[derive(Clone)]

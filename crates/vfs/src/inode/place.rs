@@ -18,9 +18,9 @@
 use super::rest::Parent;
 use super::{Inode, NOWHERE, Node, Ticket, flag};
 use crate::backend::InodeId;
-use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_concurrent::whereabouts::Whereabouts;
+use uvfs_containers::object::Hold;
 
 impl Inode {
     /// The parent directory, if this is a directory below the root.

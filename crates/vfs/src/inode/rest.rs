@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
-use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
+use uvfs_containers::object::Hold;
 
 /// For an inode that is read, written, locked or guarded by more than its mode, and for a directory
 /// in use.

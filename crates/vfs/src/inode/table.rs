@@ -25,9 +25,9 @@ use std::hash::{Hash, Hasher};
 use std::time::Instant;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::object::{Hold, Ref};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::{Shards, shrink_sparse_set};
+use uvfs_containers::object::{Hold, Ref};
 
 const SHARDS: usize = 64;
 /// Retired directories remembered per shard: together some 200 KiB.

@@ -38,8 +38,8 @@ use std::sync::Arc;
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::object::{Hold, Object, Ref};
 use uvfs_concurrent::published::Published;
+use uvfs_containers::object::{Hold, Object, Ref};
 
 /// A directory of a file system, visible in another place. Ends with its last hold and reference.
 pub(crate) struct Mount {

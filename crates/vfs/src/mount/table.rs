@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::inode::Node;
 use std::collections::HashMap;
 use std::sync::Arc;
-use uvfs_concurrent::object::Ref;
+use uvfs_containers::object::Ref;
 
 /// A mount in its place.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::inode::{Asked, Begun, Expiry, Inode, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Meaning, Target};
 use crate::vfs::Core;
-use uvfs_concurrent::object::Ref;
+use uvfs_containers::object::Ref;
 
 /// A name, and the meaning found for it.
 pub(super) type Known<'a> = (Name<'a>, Meaning);

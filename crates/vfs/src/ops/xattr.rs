@@ -11,7 +11,7 @@ use crate::paths::RightsChange;
 use crate::permission::Access;
 use crate::policy::{Account, CachePolicy, XATTR};
 use crate::vfs::{Core, Vfs};
-use uvfs_concurrent::class::Class;
+use uvfs_containers::class::Class;
 
 /// Longest attribute name in bytes (xattr(7)).
 pub(super) const XATTR_NAME_MAX: usize = 255;

@@ -31,13 +31,13 @@ use crate::inode::{Inode, NOWHERE, Node, Ticket};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::sync::Arc;
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use uvfs_containers::class::Class;
 
 /// Pages reclassified at a time.
 const BATCH: usize = 32;

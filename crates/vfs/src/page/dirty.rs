@@ -229,8 +229,8 @@ mod tests {
     };
     use std::sync::Arc;
     use std::time::{Duration, Instant};
-    use uvfs_concurrent::frame::Outcome;
     use uvfs_concurrent::primitive::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+    use uvfs_containers::frame::Outcome;
 
     /// Files by number, without content. Writes to a file with an odd number fail with `refusal`, if it is an errno.
     #[derive(Default)]

@@ -5,7 +5,7 @@
 //!
 //! # Concurrency
 //! F1. A page is in the tree from before it is filled until after it is locked for removal. A thread removes it under
-//! its lock or after freezing it ([`uvfs_concurrent::frame::Arena::try_evict`]).
+//! its lock or after freezing it ([`uvfs_containers::frame::Arena::try_evict`]).
 //! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
 //! F3. The size is published before the page that reaches it is dirty: write-back cuts at the size, and loses nothing.
 //! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and
@@ -43,14 +43,14 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch::{self, Guard};
-use uvfs_concurrent::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use uvfs_concurrent::radix::{Tag, Tree};
+use uvfs_containers::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
+use uvfs_containers::radix::{Tag, Tree};
 
 /// The size is not known: the store has to be asked.
 const UNKNOWN: u64 = u64::MAX;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_concurrent::radix::Tag;
+use uvfs_containers::radix::Tag;
 
 /// Most runs in progress of one thread.
 const DEPTH_MAX: usize = 64;

@@ -4,7 +4,7 @@
 //! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_concurrent` has replacement, tree, frames.
 //!
 //! # Concurrency
-//! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_concurrent::frame`]).
+//! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_containers::frame`]).
 //! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (the end of the file) and *page lock*,
 //! taken in this order. They are states outside [`crate::lock_order`]: a thread may keep them while it asks the store.
 //! A thread waits for one page at a time, and locks the others of a run upwards by trying.
@@ -67,15 +67,15 @@ use crate::statistics::PageStatistics;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Weak};
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
-use uvfs_concurrent::frame::{Arena, FrameId, PAGE_BYTES};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_concurrent::primitive::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
-use uvfs_concurrent::radix;
-use uvfs_concurrent::replacement::Queues;
 use uvfs_concurrent::shard::Shards;
+use uvfs_containers::class::Class;
+use uvfs_containers::frame::{Arena, FrameId, PAGE_BYTES};
+use uvfs_containers::radix;
+use uvfs_containers::replacement::Queues;
 use workers::PageWorkers;
 
 /// Bytes of a page, as file offsets are counted.

@@ -33,8 +33,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::Locked;
 use uvfs_concurrent::shared::Shared;
+use uvfs_containers::frame::Locked;
 
 /// Fills of one page before it is read around the cache, because other threads evict it at once.
 const FILLS_MAX: usize = 3;

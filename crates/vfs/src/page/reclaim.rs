@@ -1,7 +1,7 @@
 //! Room for pages.
 //!
 //! # Boundary
-//! Reserves frames within the budget, and evicts pages to keep the reservation. `uvfs_concurrent::replacement` chooses
+//! Reserves frames within the budget, and evicts pages to keep the reservation. `uvfs_containers::replacement` chooses
 //! the pages.
 //!
 //! # Concurrency
@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 use crate::vfs::Core;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::{Evicting, FrameId, Fresh, RoomWaiter};
-use uvfs_concurrent::replacement::Offer;
+use uvfs_containers::frame::{Evicting, FrameId, Fresh, RoomWaiter};
+use uvfs_containers::replacement::Offer;
 
 /// One run has at most this part of the pages that may be cached.
 const RUN_ONE_IN: u64 = 32;

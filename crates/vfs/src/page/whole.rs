@@ -27,7 +27,7 @@ use crate::backend::{FileRef, WholeContent, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::vfs::Core;
-use uvfs_concurrent::radix::Tag;
+use uvfs_containers::radix::Tag;
 
 impl Core {
     /// Whether the store takes whole files only.

@@ -29,8 +29,8 @@ use crate::vfs::{Core, Vfs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::Locked;
-use uvfs_concurrent::radix::Tag;
+use uvfs_containers::frame::Locked;
+use uvfs_containers::radix::Tag;
 
 /// Share of the allowed pages at which threads begin to write back, in percent.
 const BACKGROUND_PERCENT: u64 = 10;

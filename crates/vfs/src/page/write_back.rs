@@ -38,9 +38,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
-use uvfs_concurrent::radix::Tag;
 use uvfs_concurrent::write_back::marked;
+use uvfs_containers::frame::{Locked, Outcome, PageRef};
+use uvfs_containers::radix::Tag;
 
 /// When to retry a file that is not complete yet, in a store that takes whole files only.
 const UNFINISHED: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use crate::{
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use uvfs_concurrent::radix::Tag;
+use uvfs_containers::radix::Tag;
 
 /// One file, of which only the length is kept.
 #[derive(Default)]

@@ -19,10 +19,10 @@ use crate::inode::Node;
 use crate::lock_order;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use uvfs_containers::class::Class;
 
 /// Directories that one user can have marked at a time.
 pub const USER_POLICIES_MAX: usize = 64;

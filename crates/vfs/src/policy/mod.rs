@@ -29,11 +29,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
-use uvfs_concurrent::class::Class;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use uvfs_containers::class::Class;
 
 mod marks;
 

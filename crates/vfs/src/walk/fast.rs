@@ -37,7 +37,7 @@ use crate::paths::Evidence;
 use crate::permission;
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch::Guard;
-use uvfs_concurrent::object::Ref;
+use uvfs_containers::object::Ref;
 
 /// Why a walk did not stay on the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

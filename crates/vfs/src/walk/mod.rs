@@ -26,7 +26,7 @@ use crate::mount::{Inside, Mount};
 use crate::name::{Name, PATH_MAX};
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::object::Hold;
+use uvfs_containers::object::Hold;
 
 /// Symbolic links followed in one walk, at most (path_resolution(7)).
 pub const SYMLINKS_MAX: usize = 40;

@@ -19,7 +19,7 @@ use crate::mount::Mount;
 use crate::name::{NAME_MAX, Name};
 use crate::vfs::Vfs;
 use std::collections::VecDeque;
-use uvfs_concurrent::object::Hold;
+use uvfs_containers::object::Hold;
 
 /// One walk in progress.
 pub(super) struct Walk<'a> {
