@@ -6,7 +6,7 @@
 //!
 //! # Concurrency
 //! The main thread waits only for signals and the session's end ([`serve`]). The control socket has
-//! its own threads ([`control::server`]). The frontend's serving threads are sandboxed
+//! its own threads ([`uvfs_control::server`]). The frontend's serving threads are sandboxed
 //! ([`sandbox`]); these are not, because they must be able to unmount.
 //!
 //! # Why
@@ -22,7 +22,6 @@ mod cleaning;
 mod companion;
 mod completion;
 mod config;
-mod control;
 mod daemon;
 mod doctor;
 mod flags;
@@ -30,12 +29,10 @@ mod fstab;
 mod holders;
 mod http;
 mod image;
-mod liveness;
 mod logger;
 mod memory;
 mod metrics;
 mod mount_helper;
-mod mountinfo;
 mod mounts;
 mod notify;
 mod plan;
@@ -51,42 +48,11 @@ mod warming;
 mod web;
 
 use flags::{Arguments, Command};
-use std::fmt;
 use std::process::ExitCode;
+use uvfs_client::{liveness, mountinfo};
 use uvfs_control::{locks as locks_report, units};
 use uvfs_terminal::output::{print_line, print_text, with_output};
-use uvfs_terminal::{cause, color, command_line, shown};
-
-/// The reason why a command ends unsuccessfully: one line, and the exit status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    line: String,
-    status: u8,
-}
-
-impl Failure {
-    /// The command was understood and cannot be done: status 1.
-    pub(crate) fn refused(line: impl Into<String>) -> Self {
-        Self { line: line.into(), status: 1 }
-    }
-
-    /// Another program could not be started: the line names it, and the status is a shell's.
-    pub(crate) fn of_another(line: impl Into<String>, status: u8) -> Self {
-        Self { line: line.into(), status }
-    }
-
-    /// The command line is not valid: status 2.
-    pub(crate) fn usage(line: impl Into<String>) -> Self {
-        Self { line: line.into(), status: 2 }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A file name may hold a newline, and a daemon may send any text; the line stays one.
-        out.write_str(&shown::shown(&self.line))
-    }
-}
+use uvfs_terminal::{Failure, cause, color, command_line, shown};
 
 fn main() -> ExitCode {
     completion::answer();
@@ -134,15 +100,5 @@ fn failed(failure: &Failure, more: &[String]) -> ExitCode {
     for line in more {
         eprintln!("uvfs: {}", shown::shown(line));
     }
-    ExitCode::from(failure.status)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_is_one_line_whatever_the_file_is_called() {
-        assert_eq!(Failure::refused("a\nb").to_string(), "a\\nb");
-    }
+    ExitCode::from(failure.status())
 }

@@ -109,7 +109,7 @@ pub(crate) fn run(words: &[OsString]) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             eprintln!("uvfs: {failure}");
-            ExitCode::from(status_of(failure.status))
+            ExitCode::from(status_of(failure.status()))
         }
     }
 }
@@ -391,7 +391,7 @@ mod tests {
         for bad in
             [&["/srv"][..], &["/a", "/b", "/c"], &["/a", "/b", "-N", "1"], &["/a", "/b", "-o"]]
         {
-            assert_eq!(read(&words(bad)).unwrap_err().status, 2, "{bad:?}");
+            assert_eq!(read(&words(bad)).unwrap_err().status(), 2, "{bad:?}");
         }
         assert_eq!([0, 1, 2, 101].map(status_of), [0, 32, 1, 32]);
     }

@@ -14,8 +14,6 @@
 //! Weakness: the mounts are those of this mount namespace; a container's are visible inside it.
 
 use crate::Failure;
-use crate::control::client::{self, Unreachable};
-use crate::control::protocol::Request;
 use crate::flags::MountsArguments;
 use crate::liveness::{self, Life};
 use crate::mountinfo::{self, MountEntry};
@@ -27,6 +25,8 @@ use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uvfs_client::{self as client, Unreachable};
+use uvfs_control::protocol::Request;
 use uvfs_terminal::color::{self, painted};
 
 /// Time for a daemon's report.

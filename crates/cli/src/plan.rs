@@ -11,7 +11,6 @@
 use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
-use crate::control::client;
 use crate::flags::{MountArguments, PageCache};
 use crate::image::info::reductions;
 use crate::image::source::{Part, Spec};
@@ -30,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_backends::image::WritingConfig;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
+use uvfs_client as client;
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};

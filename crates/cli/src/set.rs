@@ -10,12 +10,12 @@
 //! size; it refuses those values, with exit status 1.
 
 use crate::Failure;
-use crate::control::client;
-use crate::control::protocol::Request;
 use crate::flags::SetArguments;
 use crate::mountinfo;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use uvfs_client as client;
+use uvfs_control::protocol::Request;
 use uvfs_control::setting::{KEYS, Setting};
 
 /// Runs the subcommand.

@@ -17,8 +17,6 @@ mod summary;
 pub(crate) use summary::kernel_answers;
 
 use crate::Failure;
-use crate::control::client;
-use crate::control::protocol::Request;
 use crate::flags::StatArguments;
 use crate::liveness::{self, Life};
 use crate::locks_report::LocksReport;
@@ -30,6 +28,8 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
+use uvfs_client as client;
+use uvfs_control::protocol::Request;
 
 /// Longest `--interval`.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -11,10 +11,6 @@
 //! lives on and nothing in the mount table shows it.
 
 use crate::Failure;
-use crate::control::client::{self, Connection, End, Unreachable};
-use crate::control::ended::{Lost, Verdict, Waits};
-use crate::control::place;
-use crate::control::protocol::Request;
 use crate::flags::UnmountArguments;
 use crate::holders;
 use crate::liveness::{self, Life};
@@ -30,6 +26,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_client::{self as client, Connection, End, Unreachable};
+use uvfs_control::ended::{Lost, Verdict, Waits};
+use uvfs_control::place;
+use uvfs_control::protocol::Request;
 use uvfs_control::serve;
 use uvfs_fuse::Unmount;
 use uvfs_terminal::interrupt::Interrupt;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
     match client::connect(&mount) {
         Ok(daemon) => return ask(&mount, daemon, arguments.lazy),
         Err(Unreachable::Nobody) => end_unasked(&mount, arguments.lazy)?,
-        Err(Unreachable::NotPermitted) => return Err(not_permitted(&mount)),
+        Err(Unreachable::NotPermitted) => return Err(client::not_permitted(&mount)),
         Err(Unreachable::Failed(error)) => {
             return Err(refused(&mount, &crate::cause(&error), "try `fusermount3 -u`"));
         }
@@ -94,12 +94,6 @@ impl Progress {
         self.bar.finish_and_clear();
         self.most - self.left
     }
-}
-
-/// The refusal for a mount of another user.
-pub(crate) fn not_permitted(mount: &MountEntry) -> Failure {
-    let owner = mount.owner_uid;
-    refused(mount, "not permitted", &format!("run as root or as the user who mounted it ({owner})"))
 }
 
 /// The line for a mount in use.

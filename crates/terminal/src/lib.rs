@@ -5,6 +5,7 @@
 //! * [`interrupt`]: Ctrl-C, once to end in order and twice to end at once
 //! * [`color`]: whether text is coloured
 //! * [`command_line`]: reads a command line, or says why it is wrong
+//! * [`Failure`]: why a command ends unsuccessfully
 //! * [`mod@reference`]: the helps of all commands as a document; `manual`, for tests, as manual pages
 //!
 //! # Boundary
@@ -17,6 +18,7 @@
 
 pub mod color;
 pub mod command_line;
+mod failure;
 pub mod interrupt;
 #[cfg(any(test, feature = "manual"))]
 pub mod manual;
@@ -24,6 +26,7 @@ pub mod output;
 pub mod reference;
 pub mod shown;
 
+pub use failure::Failure;
 use std::io;
 
 /// The words of `error` without the number that `std` appends.

@@ -60,11 +60,17 @@ const ARROWS: &[Arrows] = &[
             "uvfs-ext-write",
             "uvfs-object",
             "uvfs-control",
+            "uvfs-client",
             "uvfs-fuse",
             "uvfs-residency",
             "uvfs-terminal",
         ],
         tests: &["uvfs-browser"],
+    },
+    Arrows {
+        folder: "client",
+        may_use: &["uvfs-vfs", "uvfs-control", "uvfs-terminal"],
+        tests: &[],
     },
     Arrows { folder: "terminal", may_use: &[], tests: &[] },
     // Not `cli`: a user that only mounts neither builds nor carries the analyser.

@@ -23,8 +23,13 @@ const UNSAFE_ROOMS: &[&str] = &[
 /// A crate that only one room may name: the room can then be replaced alone.
 const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
 /// Rooms whose texts a user reads, and words of ours for which the field has one; docs/glossary.md has them all.
-const SPEAKING: &[&str] =
-    &["crates/cli/", "crates/contention-cli/", "crates/control/", "crates/terminal/"];
+const SPEAKING: &[&str] = &[
+    "crates/cli/",
+    "crates/client/",
+    "crates/contention-cli/",
+    "crates/control/",
+    "crates/terminal/",
+];
 const IDIOMS: &[(&str, &str)] = &[
     ("let go of", "`evict`"),
     ("believed", "`valid`"),

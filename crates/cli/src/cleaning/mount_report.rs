@@ -9,7 +9,6 @@
 
 use super::evict::Mode;
 use super::report::{Report, files};
-use crate::control::cleaned::Cleaned;
 use crate::mountinfo::MountEntry;
 use crate::shown::{shown, shown_name};
 use crate::units::{show_bytes, show_count};
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use uvfs_control::cleaned::Cleaned;
 use uvfs_vfs::clean::request::Request;
 use uvfs_vfs::{Amount, CleanReport, Tally};
 
@@ -224,7 +224,7 @@ mod tests {
     use super::super::report::tests::report;
     use super::super::tally::Tally as Walked;
     use super::*;
-    use crate::control::cleaned::Kernel;
+    use uvfs_control::cleaned::Kernel;
 
     fn number(entries: u64) -> Amount {
         Amount { entries, bytes: entries * 1024 }

@@ -11,14 +11,14 @@ use super::flags::PolicyArguments;
 use super::mounted::{self, Refused, Target};
 use super::opener::Offered;
 use crate::Failure;
-use crate::control::client;
-use crate::control::policies::{self, WORDS};
 use crate::mountinfo::{self, MountEntry};
 use crate::shown::shown;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use uvfs_client as client;
+use uvfs_control::policies::{self, WORDS};
 
 /// Runs the subcommand.
 ///

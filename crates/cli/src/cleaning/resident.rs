@@ -11,8 +11,6 @@ use super::flags::{CachedArguments, Sort};
 use super::mounted::Target;
 use super::tree::{BAR_WIDTH, bar};
 use crate::Failure;
-use crate::control::cleaned::HostSource;
-use crate::control::resident::{Cached, Held};
 use crate::shown::shown_name;
 use crate::units::{show_bytes, show_count};
 use serde_json::{Value, json};
@@ -20,6 +18,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use uvfs_control::cleaned::HostSource;
+use uvfs_control::resident::{Cached, Held};
 use uvfs_vfs::Amount;
 
 /// A directory of the view.
@@ -235,8 +235,8 @@ fn count(number: Amount) -> String {
 mod tests {
     use super::super::mounted::example;
     use super::*;
-    use crate::control::cleaned::Raw;
-    use crate::control::resident::Row;
+    use uvfs_control::cleaned::Raw;
+    use uvfs_control::resident::Row;
 
     fn row(name: &str, parent: usize, pages: u64) -> Row {
         let pages = Amount { entries: pages, bytes: pages * 4096 };

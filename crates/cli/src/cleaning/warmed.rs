@@ -7,9 +7,9 @@
 use super::mounted::{Refused, Target};
 use super::opener::Offered;
 use crate::Failure;
-use crate::control::client;
-use crate::control::protocol::{CleanRequest, Request};
 use std::path::{Path, PathBuf};
+use uvfs_client as client;
+use uvfs_control::protocol::{CleanRequest, Request};
 use uvfs_terminal::interrupt::Interrupt;
 use uvfs_vfs::Clean;
 

@@ -13,9 +13,6 @@ mod redact;
 
 use crate::Failure;
 use crate::config;
-use crate::control::client;
-use crate::control::place;
-use crate::control::protocol::Request;
 use crate::flags::DoctorArguments;
 use crate::mountinfo::{self, MountEntry};
 use crate::mounts;
@@ -29,6 +26,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uvfs_client as client;
+use uvfs_control::place;
+use uvfs_control::protocol::Request;
 use uvfs_terminal::interrupt::Interrupt;
 
 /// Time between the two samples.

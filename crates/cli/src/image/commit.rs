@@ -1,12 +1,12 @@
 //! `uvfs image commit`: makes a mounted image stable now.
 
 use crate::Failure;
-use crate::control::client;
-use crate::control::protocol::Request;
 use crate::mountinfo;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use uvfs_client as client;
+use uvfs_control::protocol::Request;
 
 /// A disk that has a gigabyte to write may take so long.
 const LIMIT: Duration = Duration::from_secs(300);

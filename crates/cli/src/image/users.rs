@@ -10,7 +10,6 @@
 //! a check of the same image just after that was refused. Weaknesses: a daemon whose mount is in another mount namespace
 //! is taken for one that ends; the table of locks does not name processes of other PID namespaces.
 
-use crate::control::client;
 use crate::mountinfo::{self, MountEntry};
 use std::fs;
 use std::io;
@@ -18,6 +17,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_client as client;
 
 /// Time for a daemon to write the rest to its image. After that the daemon continues, and the command is refused.
 const END_TIME: Duration = Duration::from_secs(30);

@@ -13,14 +13,14 @@ pub(crate) mod server;
 mod text;
 
 use crate::Failure;
-use crate::control::client;
-use crate::control::protocol::Request;
 use crate::flags::MetricsArguments;
 use crate::mountinfo::{self, MountEntry};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
+use uvfs_client as client;
+use uvfs_control::protocol::Request;
 
 /// The data of one mount.
 #[derive(Debug, Clone)]

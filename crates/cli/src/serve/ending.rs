@@ -21,7 +21,6 @@
 //! crash of the machine.
 
 use super::{Event, Live};
-use crate::control::ended::Verdict;
 use crate::logger::tell;
 use crate::notify;
 use crate::units::show_bytes;
@@ -34,6 +33,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_control::ended::Verdict;
 
 /// The signal that drops unwritten data.
 const DROPPING_SIGNAL: u32 = 3;

@@ -3,12 +3,12 @@
 //! # Boundary
 //! Single values and rows; [`super::all`] and [`super::summary`] choose and order them.
 
-use crate::control::policies::Mark;
 use crate::shown::shown;
 use crate::units::{show_bytes, show_count, show_time};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
+use uvfs_control::policies::Mark;
 
 /// Width of the names on the left.
 pub(super) const LABEL_WIDTH: usize = 22;

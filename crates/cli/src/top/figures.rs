@@ -10,12 +10,12 @@
 //! samples are missed.
 
 use super::sample::{Directory, Sample, Sampled};
-use crate::control::cleaned::Raw;
 use crate::mounts::State;
 use crate::stat::kernel_answers;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
+use uvfs_control::cleaned::Raw;
 use uvfs_vfs::Latency;
 
 /// Locks in the list.
@@ -352,9 +352,9 @@ impl Pair<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::control::resident::Held;
     use serde_json::json;
     use std::time::{Duration, Instant};
+    use uvfs_control::resident::Held;
     use uvfs_vfs::Amount;
 
     /// Two samples two seconds apart, of a mount that is used, and one that does not answer.

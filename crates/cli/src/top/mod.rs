@@ -20,8 +20,6 @@ mod ui;
 mod view;
 
 use crate::Failure;
-use crate::control::client;
-use crate::control::policies::PolicyRequest;
 use crate::flags::TopArguments;
 use crate::mountinfo;
 use crate::shown::shown;
@@ -38,7 +36,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 use ui::{Action, Place, Ui};
+use uvfs_client as client;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_control::policies::PolicyRequest;
 use uvfs_terminal::interrupt::Interrupt;
 use uvfs_terminal::output;
 use view::Look;

@@ -8,16 +8,16 @@
 //! takes at most a two-hundredth of the time ([`Rest`]). Weakness: the directories shown may be older than the rest.
 
 use crate::Failure;
-use crate::control::cleaned::Raw;
-use crate::control::client::{self, Connection};
-use crate::control::protocol::Request;
-use crate::control::resident::{Cached, CachedRequest, Held};
 use crate::mountinfo::{self, MountEntry};
 use crate::mounts::{self, State};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use uvfs_client::{self as client, Connection};
+use uvfs_control::cleaned::Raw;
+use uvfs_control::protocol::Request;
+use uvfs_control::resident::{Cached, CachedRequest, Held};
 
 /// Time in which a daemon has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
@@ -200,7 +200,7 @@ fn directories(cached: Cached) -> Vec<Directory> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::resident::Row;
+    use uvfs_control::resident::Row;
     use uvfs_vfs::Amount;
 
     #[test]

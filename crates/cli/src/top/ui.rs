@@ -10,8 +10,8 @@
 
 use super::figures::{DirectoryFigures, Figures, MountFigures};
 use super::keys::Key;
-use crate::control::cleaned::Raw;
 use std::borrow::Cow;
+use uvfs_control::cleaned::Raw;
 
 /// The order of directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

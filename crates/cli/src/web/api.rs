@@ -10,9 +10,6 @@
 use super::gate::{self, Token, Wants};
 use super::watch::Watch;
 use crate::Failure;
-use crate::control::cleaned::Raw;
-use crate::control::client;
-use crate::control::level::{LevelRequest, Measure};
 use crate::http::{self, Reply, Request, Status};
 use crate::mountinfo::{self, MountEntry};
 use crate::top::sample::Sampler;
@@ -21,6 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
+use uvfs_client as client;
+use uvfs_control::cleaned::Raw;
+use uvfs_control::level::{LevelRequest, Measure};
 use uvfs_terminal::interrupt::Interrupt;
 
 const JSON: &str = "application/json";
@@ -110,7 +110,7 @@ impl Site {
         match told {
             Ok(text) => Reply::new(http::OK, JSON, text),
             // Like for commands: invalid requests, and impossible ones.
-            Err(failure) if failure.status == 2 => refusal(http::BAD, &failure.to_string()),
+            Err(failure) if failure.status() == 2 => refusal(http::BAD, &failure.to_string()),
             Err(failure) => refusal(http::CONFLICT, &failure.to_string()),
         }
     }

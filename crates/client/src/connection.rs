@@ -5,18 +5,11 @@
 //! death: a program may serve a mount through the library without a socket, so the kernel is asked then
 //! ([`crate::liveness`]).
 
-use super::cleaned::{Cleaned, Raw};
-use super::ended::{EndLine, Verdict, Waits};
-use super::level::{Level, LevelRequest};
-use super::place;
-use super::policies::{Mark, PolicyRequest};
-use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
-use super::resident::{Cached, CachedRequest};
-use super::timed::{self, Timed};
-use super::young;
 use crate::Failure;
 use crate::liveness::{self, Life};
 use crate::mountinfo::MountEntry;
+use crate::timed::{self, Timed};
+use crate::young;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 use serde::de::DeserializeOwned;
@@ -28,11 +21,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_control::cleaned::{Cleaned, Raw};
+use uvfs_control::ended::{EndLine, Verdict, Waits};
+use uvfs_control::level::{Level, LevelRequest};
+use uvfs_control::place;
+use uvfs_control::policies::{Mark, PolicyRequest};
+use uvfs_control::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
+use uvfs_control::resident::{Cached, CachedRequest};
 use uvfs_vfs::clean;
 use uvfs_vfs::{Clean, CleanProgress};
 
 /// Time for a daemon's answer to a request without waits.
-pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
+pub const REPLY_TIME: Duration = Duration::from_secs(20);
 
 /// Time in which it accepts.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a daemon could not be asked.
 #[derive(Debug)]
-pub(crate) enum Unreachable {
+pub enum Unreachable {
     /// No process serves a socket of the mount.
     Nobody,
     /// Its socket is not for this user.
@@ -59,7 +59,7 @@ pub(crate) enum Unreachable {
 
 /// A connection to a daemon.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: BufReader<Timed>,
     /// The daemon, if it can be seen from here.
     process: Option<OwnedFd>,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
 
 /// The daemon's messages about the end of its mount.
 #[derive(Debug)]
-pub(crate) enum End {
+pub enum End {
     /// The whole verdict.
     Told(Verdict),
     /// Nothing: it died, or is of another version.
@@ -78,16 +78,13 @@ pub(crate) enum End {
 }
 
 /// Connects to the daemon that serves `mount`, which may be another user's.
-pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
+pub fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
     connect_within(mount, CONNECT_TIME)
 }
 
 /// As [`connect`], for a daemon that is too busy to accept no longer than `limit`. A mount that may just be starting is
 /// waited for, in any case.
-pub(crate) fn connect_within(
-    mount: &MountEntry,
-    limit: Duration,
-) -> Result<Connection, Unreachable> {
+pub fn connect_within(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreachable> {
     loop {
         let may_start = young::may_be_starting(mount);
         match connect_now(mount, limit) {
@@ -129,7 +126,7 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
 ///
 /// # Errors
 /// The reason why no daemon answers, and the remedy.
-pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
+pub fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     let mountpoint = mount.mountpoint.display();
     connect(mount).map_err(|unreachable| match unreachable {
         Unreachable::Nobody => match liveness::of(mount) {
@@ -143,7 +140,7 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
                 "{mountpoint}: served by a program that has no control socket; ask that program"
             )),
         },
-        Unreachable::NotPermitted => crate::unmount::not_permitted(mount),
+        Unreachable::NotPermitted => not_permitted(mount),
         Unreachable::Failed(error) if is_timeout(&error) => Failure::refused(format!(
             "{mountpoint}: its daemon does not answer; if it hangs, kill it and run `uvfs unmount {mountpoint}`"
         )),
@@ -154,13 +151,21 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     })
 }
 
+/// The refusal for a mount of another user.
+pub fn not_permitted(mount: &MountEntry) -> Failure {
+    let (mountpoint, owner) = (mount.mountpoint.display(), mount.owner_uid);
+    Failure::refused(format!(
+        "{mountpoint}: not permitted; run as root or as the user who mounted it ({owner})"
+    ))
+}
+
 /// Whether a daemon serves `mount`, as far as this user can see; in doubt, true.
-pub(crate) fn is_served(mount: &MountEntry) -> bool {
+pub fn is_served(mount: &MountEntry) -> bool {
     !matches!(connect(mount), Err(Unreachable::Nobody)) || liveness::of(mount) != Life::Dead
 }
 
 /// Whether the daemon of `mount` reports that its source does not answer; false if no daemon reports it.
-pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
+pub fn source_hangs(mount: &MountEntry) -> bool {
     let stat = connect_within(mount, Duration::ZERO).ok().and_then(|mut daemon| {
         let reply = daemon.ask(Request::Stat, HANGS_TIME).ok()?;
         reply.report
@@ -170,7 +175,7 @@ pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
 
 impl Connection {
     /// The process that serves it, by its number here.
-    pub(crate) fn pid(&self) -> Option<i32> {
+    pub fn pid(&self) -> Option<i32> {
         (self.pid > 0).then_some(self.pid)
     }
 
@@ -178,7 +183,7 @@ impl Connection {
     ///
     /// # Errors
     /// If the daemon does not answer within `limit`, or not in the protocol.
-    pub(crate) fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
+    pub fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         self.exchange(request, limit).map_err(|error| {
             let cause = match is_timeout(&error) {
                 true => format!("no answer within {} s", limit.as_secs()),
@@ -194,7 +199,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::ask`], and when the daemon refuses.
-    pub(crate) fn report(&mut self, of: Request) -> Result<serde_json::Value, Failure> {
+    pub fn report(&mut self, of: Request) -> Result<serde_json::Value, Failure> {
         let reply = self.ask(of, REPLY_TIME)?;
         reply.report.ok_or_else(|| {
             Failure::refused(reply.error.unwrap_or_else(|| "the daemon sent no report".into()))
@@ -205,7 +210,7 @@ impl Connection {
     ///
     /// # Errors
     /// The reason of a refusal; without the name of the directory.
-    pub(crate) fn cached(&mut self, request: CachedRequest) -> Result<Cached, String> {
+    pub fn cached(&mut self, request: CachedRequest) -> Result<Cached, String> {
         let reply = self.ask(Request::Cached(request), REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "show its caches")
     }
@@ -214,7 +219,7 @@ impl Connection {
     ///
     /// # Errors
     /// The reason of a refusal; without the name of the directory.
-    pub(crate) fn level(&mut self, request: LevelRequest) -> Result<Level, String> {
+    pub fn level(&mut self, request: LevelRequest) -> Result<Level, String> {
         let reply = self.ask(Request::Level(request), REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "tell one level of its caches")
     }
@@ -223,7 +228,7 @@ impl Connection {
     ///
     /// # Errors
     /// Why it is not marked; without the name of the directory.
-    pub(crate) fn set_policy(&mut self, request: PolicyRequest) -> Result<(), String> {
+    pub fn set_policy(&mut self, request: PolicyRequest) -> Result<(), String> {
         let reply = self.ask(Request::Policy(request), REPLY_TIME);
         match reply.map_err(|failure| failure.to_string())? {
             Reply { ok: true, .. } => Ok(()),
@@ -235,7 +240,7 @@ impl Connection {
     ///
     /// # Errors
     /// The reason of a refusal.
-    pub(crate) fn policies(&mut self) -> Result<Vec<Mark>, String> {
+    pub fn policies(&mut self) -> Result<Vec<Mark>, String> {
         let reply = self.ask(Request::Policies, REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "mark directories")
     }
@@ -245,7 +250,7 @@ impl Connection {
     ///
     /// # Errors
     /// The reason if it was not done; without the name of the request.
-    pub(crate) fn clean(
+    pub fn clean(
         &mut self,
         request: CleanRequest,
         show: &dyn Fn(CleanProgress),
@@ -284,7 +289,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::clean`].
-    pub(crate) fn empty(
+    pub fn empty(
         &mut self,
         directory: &Raw,
         is_enough: &dyn Fn() -> bool,
@@ -298,7 +303,7 @@ impl Connection {
     /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last moment at
     /// which the bytes left to be written decreased. Passes the remaining work to `show`. Ends early when `is_enough`
     /// returns true.
-    pub(crate) fn see_end(
+    pub fn see_end(
         &mut self,
         patience: Duration,
         show: &mut dyn FnMut(&Waits),
@@ -336,7 +341,7 @@ impl Connection {
     }
 
     /// Waits until the daemon's process has ended; false when `limit` passed first.
-    pub(crate) fn wait_for_process(mut self, limit: Duration) -> bool {
+    pub fn wait_for_process(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         self.stream.get_mut().end_in(limit);
         let closed = self.stream.read(&mut [0]);

@@ -1,7 +1,7 @@
 //! A socket to a peer that may not answer: every operation on it ends in time.
 //!
 //! # Boundary
-//! Connecting and reading. [`super::protocol`] has the messages.
+//! Connecting and reading. [`uvfs_control::protocol`] has the messages.
 //!
 //! # Why
 //! A socket's own time limit restarts with each byte, and connecting has none: root's client waited for ever for
@@ -120,6 +120,6 @@ mod tests {
         let refused = connect(&path, Duration::from_millis(50)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(listener);
-        assert!(super::super::place::means_nobody(&connect(&path, Duration::ZERO).unwrap_err()));
+        assert!(uvfs_control::place::means_nobody(&connect(&path, Duration::ZERO).unwrap_err()));
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! # Boundary
 //! Used when no control socket answers: that alone proves nothing, since a program may serve a mount through the
-//! library without one. [`crate::unmount`] handles a dead mount.
+//! library without one. `uvfs unmount` handles a dead mount.
 //!
 //! # Concurrency
-//! A separate process asks a mount, for at most [`ANSWER_TIME`]; the mounts of a list all at once, for [`LIST_TIME`].
+//! A separate process asks a mount, for at most `ANSWER_TIME`; the mounts of a list all at once, for `LIST_TIME`.
 //! The kernel releases no process, not even a killed one, whose request a daemon has read and does not answer; so that
 //! process may have to be abandoned.
 //!
@@ -22,7 +22,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The hidden subcommand of the process that asks; declared in [`crate::flags`].
+/// The hidden subcommand of the process that asks.
 const COMMAND: &str = "ask-mount";
 /// How long a mount may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub enum Life {
     /// A process answers for it.
     Served,
     /// Its daemon has ended: every request fails.
@@ -54,12 +54,12 @@ mod status {
 }
 
 /// Asks `mount`.
-pub(crate) fn of(mount: &MountEntry) -> Life {
+pub fn of(mount: &MountEntry) -> Life {
     start(mount).map_or(Life::Unknown, |child| answer(child, Instant::now() + ANSWER_TIME))
 }
 
 /// Asks all `mounts` at once, each for a short time: one that hangs does not delay the report of the others.
-pub(crate) fn of_all(mounts: &[&MountEntry]) -> Vec<Life> {
+pub fn of_all(mounts: &[&MountEntry]) -> Vec<Life> {
     let mut lives = Vec::with_capacity(mounts.len());
     for mounts in mounts.chunks(ASKED_AT_ONCE) {
         let children: Vec<_> = mounts.iter().map(|mount| start(mount)).collect();
@@ -111,7 +111,7 @@ fn answer(mut child: Child, deadline: Instant) -> Life {
 }
 
 /// In the process that asks.
-pub(crate) fn ask(mountpoint: &Path) -> ExitCode {
+pub fn ask(mountpoint: &Path) -> ExitCode {
     let status = match rustix::fs::statfs(mountpoint) {
         Err(Errno::NOTCONN) => status::DEAD,
         // The kernel's answer to users without access.

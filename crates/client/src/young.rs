@@ -1,7 +1,7 @@
 //! Whether a mount may have been made so recently that its daemon has no socket yet.
 //!
 //! # Boundary
-//! Computes how long a missing socket may still appear. [`super::client`] waits for it.
+//! Computes how long a missing socket may still appear. [`crate::connect`] waits for it.
 //!
 //! # Why
 //! The socket is named by the mount's device number, which exists only when the mount does. A client that finds a mount

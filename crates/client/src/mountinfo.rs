@@ -13,9 +13,7 @@ use crate::Failure;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-#[cfg(test)]
-pub(crate) use uvfs_control::mounts::{Device, FILE_SYSTEM_TYPE};
-pub(crate) use uvfs_control::mounts::{MountEntry, topmost};
+pub use uvfs_control::mounts::{Device, FILE_SYSTEM_TYPE, MountEntry, topmost};
 
 /// Symbolic links that may follow each other in the last component; the kernel's limit.
 const LINKS_MAX: usize = 40;
@@ -24,7 +22,7 @@ const LINKS_MAX: usize = 40;
 ///
 /// # Errors
 /// If the table cannot be read.
-pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
+pub fn read() -> Result<Vec<MountEntry>, Failure> {
     uvfs_control::mounts::read().map_err(Failure::refused)
 }
 
@@ -32,7 +30,7 @@ pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
 ///
 /// # Errors
 /// If no file system of ours is mounted exactly there.
-pub(crate) fn find(path: &Path) -> Result<MountEntry, Failure> {
+pub fn find(path: &Path) -> Result<MountEntry, Failure> {
     find_among(&read()?, path)
 }
 
@@ -40,7 +38,7 @@ pub(crate) fn find(path: &Path) -> Result<MountEntry, Failure> {
 ///
 /// # Errors
 /// As [`find`].
-pub(crate) fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntry, Failure> {
+pub fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntry, Failure> {
     let mut wanted = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let place = resolve_parent(&wanted).map_err(|error| {
