@@ -45,9 +45,11 @@ const ARROWS: &[Arrows] = &[
         may_use: &["uvfs-concurrent", "uvfs-vfs"],
         tests: &["uvfs-backends"],
     },
+    // The codec alone: other servers use it without the layer.
+    Arrows { folder: "fuse-protocol", may_use: &[], tests: &[] },
     Arrows {
         folder: "fuse",
-        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-control", "fuser"],
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-control", "uvfs-fuse-protocol", "fuser"],
         tests: &["uvfs-backends"],
     },
     Arrows {
