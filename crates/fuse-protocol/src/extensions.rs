@@ -6,6 +6,7 @@
 use crate::abi::{EXT_GROUPS, ExtHeader, MAX_NR_SECCTX, Secctx, SuppGroups};
 use crate::bytes::{Cursor, Packed};
 use crate::malformed::Cause;
+use zerocopy::IntoBytes;
 
 /// The extensions of a request, checked when the request was parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +44,11 @@ pub struct SecurityContext<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Cause> {
+    /// The extensions in these bytes, as they stand at the end of a request.
+    ///
+    /// # Errors
+    /// [`Cause::Extensions`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Cause> {
         let mut cursor = Cursor(bytes);
         while !cursor.0.is_empty() {
             let extension = extension(&mut cursor).map_err(|_| Cause::Extensions)?;
@@ -55,6 +60,34 @@ impl<'a> Extensions<'a> {
             }
         }
         Ok(Self(bytes))
+    }
+
+    /// The bytes of these extensions, as the kernel makes them: [`Self::parse`] reads them.
+    #[must_use]
+    pub fn encode(contexts: &[SecurityContext<'_>], groups: &[u32]) -> Vec<u8> {
+        let size = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let mut bytes = Vec::new();
+        let mut record = |kind, body: &[u8]| {
+            let len = (size_of::<ExtHeader>() + body.len()).next_multiple_of(8);
+            let end = bytes.len() + len;
+            bytes.extend(ExtHeader { size: size(len), r#type: kind }.as_bytes());
+            bytes.extend(body);
+            bytes.resize(end, 0);
+        };
+        if !contexts.is_empty() {
+            let mut body = Vec::new();
+            for SecurityContext { name, context } in contexts {
+                body.extend(Secctx { size: size(context.len()), padding: 0 }.as_bytes());
+                body.extend([name, &[0][..], context].concat());
+                body.resize(body.len().next_multiple_of(8), 0);
+            }
+            record(size(contexts.len()), &body);
+        }
+        if !groups.is_empty() {
+            let head = SuppGroups { nr_groups: size(groups.len()) };
+            record(EXT_GROUPS, &[head.as_bytes(), groups.as_bytes()].concat());
+        }
+        bytes
     }
 
     /// Whether the request has none.

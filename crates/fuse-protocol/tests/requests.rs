@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use uvfs_fuse_protocol::abi::{self, InHeader};
 use uvfs_fuse_protocol::{
     Aligned, Cause, Dialect, Extensions, InitFlags, Malformed, Opcode, Operation, Packed, Request,
-    SetxattrFlags,
+    SecurityContext, SetxattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -231,6 +231,25 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Any contexts and groups.
+    #[test]
+    fn extensions_round_trip(
+        contexts in vec((vec(1..=255_u8, 0..20), vec(any::<u8>(), 0..20)), 0..4),
+        groups in vec(any::<u32>(), 0..5),
+    ) {
+        let contexts: Vec<_> = contexts
+            .iter()
+            .map(|(name, context)| SecurityContext { name, context })
+            .collect();
+        let bytes = Extensions::encode(&contexts, &groups);
+        prop_assert_eq!(bytes.len() % 8, 0);
+        let extensions = Extensions::parse(&bytes).unwrap();
+        prop_assert_eq!(extensions.security_contexts().collect::<Vec<_>>(), contexts);
+        prop_assert_eq!(extensions.groups().collect::<Vec<_>>(), groups);
+    }
+}
+
 /// A number of no operation is answered with ENOSYS, not with EINVAL: its form is unknown.
 #[test]
 fn an_unknown_operation_is_no_fault() {
@@ -300,6 +319,8 @@ fn extensions_are_split_from_a_creation() {
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes.extend(abi::ExtHeader { size: 24, r#type: abi::EXT_GROUPS }.as_bytes());
     bytes.extend([2_u32, 100, 200, 0].as_bytes());
+    let context = SecurityContext { name: b"security.selinux", context: b"abc" };
+    assert_eq!(Extensions::encode(&[context], &[100, 200]), bytes);
     let argument = abi::MkdirIn { mode: 0o755, umask: 0o22 };
     let operation = Operation::MkDir { argument: &argument, name: b"sub" };
     let mut message = operation.encode(&InHeader::default()).to_vec();
@@ -311,8 +332,7 @@ fn extensions_are_split_from_a_creation() {
     let request = Request::parse(&message).unwrap();
     assert_eq!(request.operation, operation);
     let contexts: Vec<_> = request.extensions.security_contexts().collect();
-    assert_eq!((contexts[0].name, contexts[0].context), (&b"security.selinux"[..], &b"abc"[..]));
-    assert_eq!(contexts.len(), 1);
+    assert_eq!(contexts, [context]);
     assert_eq!(request.extensions.groups().collect::<Vec<_>>(), [100, 200]);
     assert_eq!(request.encode(Dialect::default()), message);
     // A count that the record does not hold, and extensions that are longer than the message.
