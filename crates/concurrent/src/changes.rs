@@ -5,52 +5,18 @@
 //! that protects a thing's [`Freshness`].
 //!
 //! # Protocol
-//! One word: even between changes, odd from the first change on until a thread asks.
-//!
-//! ```text
-//!          stamp (the first)              now, tick
-//!   Even ─────────────────────▶ Odd ─────────────────────▶ Even + 2
-//!    │ ▲                        │ ▲                         ▲
-//!    └─┘ now: even              └─┘ stamp: odd              │
-//!    │       (loads only)            (loads only)           │
-//!    └────────────────────────── tick ──────────────────────┘
-//! ```
-//!
-//! A change ends with a *stamp*, which is odd. The asker takes a *ticket* first, which is even. An answer is kept if no
-//! change of the thing is in flight and the thing's last stamp is below the ticket. While all threads only change, or
-//! all only ask, the word is only loaded and stays in every core's cache. It is written when one kind follows the
-//! other.
-//!
-//! K1. The word only rises, by read-modify-writes. A stamp is the word as loaded after the change, with its lowest bit
-//!     set; when `stamp` returns, the word is not below it.
-//! K2. `now` is above each stamp that was returned before it began, and not above the word when it returns. So a change
-//!     that was over admits it.
-//! K3. `at_most_now` stores nothing. It may be below stamps that were returned before: then the answer is not kept, or
-//!     the thing itself shows that no change came between (K5). It is not below a `tick` that returned before.
-//! K4. If a reader takes a ticket and does not observe a change, the change's stamp exceeds the ticket. By the fences
-//!     (O1): the reader loads the word, then asks; the change takes effect, then loads the word. If the reader missed
-//!     the effect, the change sees the word that the reader loaded.
-//! K5. To ask about a cached thing, record its last stamp and its *round* together with the ticket
-//!     ([`Freshness::ask`]). Each begin, end and note changes this pair, and no pair comes twice. The round counts
-//!     changes of one stamp, and before it restarts at 0 the clock is moved beyond that stamp. So the same pair with no
-//!     change in flight proves that there was no change, whatever the clock says.
-//! K6. `tick` is above every stamp and ticket that was returned before it began. It is not above any ticket whose asker
-//!     has seen it return. Two ticks differ.
-//! K7. `between_ticks` is odd: above the last tick that it loaded, and below the next one, whose thread finds the word
-//!     not lower. If a tick is counted before it is made, any thread with a moment above the tick sees the count (O2).
-//!
-//! O1. `now` and `at_most_now`: the word, then a fence (SeqCst), then the question ↔ `stamp`: the effect, then a fence
-//!     (SeqCst), then the word. Store buffering: at least one side sees the other.
-//! O2. `tick` (Release) → the same fence of `now` and `at_most_now`: a thread with a ticket not below the tick asks
-//!     after all that preceded the tick. Read-modify-writes that move the word in between continue the release
-//!     sequence. The begin of a change (Acquire) pairs in the same way: its outcome is kept if its stamp is above a
-//!     cleaning.
+//! One word: even between changes, odd from the first change on until a thread asks. A change ends with a *stamp*,
+//! which is odd. The asker takes a *ticket* first, which is even. An answer is kept if no change of the thing is in
+//! flight and the thing's last stamp is below the ticket. `docs/protocols/changes.md` has the states, the invariants
+//! and the orderings: the word only rises (K1); the values of `now` (K2) and `at_most_now` (K3); an unseen change has a
+//! stamp above the ticket (K4); the pair of stamp and round (K5); ticks (K6) and moments between them (K7); O1 and O2.
 //!
 //! Progress: `stamp` and `tick` are lock-free: a retry means that another thread moved the word. The rest is wait-free.
-//! Checked by `model_an_overtaken_answer_is_not_kept`, `model_an_answer_by_an_earlier_moment`,
-//! `model_two_changes_of_one_stamp`, `model_an_answer_asked_after_is_kept`, `model_a_tick_divides`,
-//! `model_a_change_above_a_tick_acts_after_it` and `model_who_is_above_a_tick_sees_it_counted`; each names the
-//! weakenings that break it.
+//! Checked by the models `model_*` below; each names the weakenings that break it.
+//!
+//! # Why
+//! While all threads only change, or all only ask, the word is only loaded and stays in every core's cache. It is
+//! written when one kind follows the other.
 
 use crate::padded::Padded;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};

@@ -1,9 +1,7 @@
 //! Hold word: counts the users of a cached object and the references that lead to it, in one word.
 //!
-//! Word: `state:2 | refs:24 | holds:38`.
-//!
-//! A *hold* keeps the object in use (an open file, a node that the kernel knows). A *reference* (a table entry, a name)
-//! leads to the object and keeps only its memory.
+//! Word: `state:2 | refs:24 | holds:38`. A *hold* keeps the object in use (an open file, a node that the kernel knows).
+//! A *reference* (a table entry, a name) leads to the object and keeps only its memory.
 //!
 //! ```text
 //!               hold (n + 1)
@@ -16,25 +14,10 @@
 //!                                              └───────▶ freed ◀─────────┘
 //! ```
 //!
-//! H1. `Active` carries its number of holds, never 0; `Inactive` and `Dead` carry none. Inactive is a *state*, not "the
-//!     count is 0". A lookup that races the last release finds `Active`, or finds `Inactive` and revives the object
-//!     (SVR4MP's vnodes, Peacock 1992).
-//! H2. `Dead` is final. Exactly one `retire` returns true, and only from `Inactive`. The teardown therefore runs once,
-//!     and no thread holds the object while it runs.
-//! H3. Every transition is one atomic read-modify-write.
-//! H4. The last of all holds and references frees the memory: exactly one `release` or `drop_reference` reports it. A
-//!     caller of `try_hold` owns or borrows a reference, so no new hold can follow.
-//! H5. The release that makes an object inactive takes a reference in the same step. The caller can therefore still use
-//!     the object, although another thread may revive, retire and free it at once.
+//! `docs/protocols/hold.md` has the invariants and the orderings: inactive is a state (H1); one teardown (H2); one step
+//! for each transition (H3); one free (H4); the reference of the last release (H5); O1 to O3.
 //!
-//! O1. `release` (Release) → `retire` (Acquire): the teardown sees all writes of the holders.
-//! O2. `release` (Release) → `try_hold` (Acquire): the thread that revives the object sees them too.
-//! O3. `drop_reference` and `release` (Release) → the last one of them (Acquire): the thread that frees the object sees
-//!     every access to it.
-//!
-//! Progress: every operation is lock-free; a retry means that another operation succeeded.
-//! Checked by `model_release_and_retire`, `model_release_and_try_hold`, `model_one_teardown`, `model_one_free` and
-//! `model_last_hold_frees` below (`cargo xtask model`).
+//! Progress: every operation is lock-free; a retry means that another operation succeeded. Checked by the models below.
 //! Weakness: one hot object's word is one hot cache line; a walk that takes no hold avoids it.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};

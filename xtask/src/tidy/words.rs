@@ -27,8 +27,6 @@ const HEADER_MAX: usize = 25;
 const LONG_HEADERS: &[(&str, usize)] = &[
     ("crates/backends/", 1),
     ("crates/coherence/", 1),
-    ("crates/concurrent/", 5),
-    ("crates/containers/", 5),
     ("crates/contention-runtime/", 1),
     ("crates/contention/", 1),
 ];

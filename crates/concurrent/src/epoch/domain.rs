@@ -4,49 +4,23 @@
 //! Owns the protocol below. Thread-locals and the one domain of the process are in [`super::place`]; models and tests
 //! make domains of their own.
 //!
-//! Epoch word: `epoch:46 | 0:1 | fenced:1 | 0:16`. Only a slot's own thread stores to the slot's word:
-//!
+//! # Concurrency
+//! Epoch word: `epoch:46 | 0:1 | fenced:1 | 0:16`. A slot's word, to which only the slot's thread stores:
+//! `epoch:46 | leaving:1 | fenced:1 | depth:16`.
 //! ```text
-//!  epoch:46 | leaving:1 | fenced:1 | depth:16
-//!
-//!             pin: epoch word + 1              pin: + 1
-//!   depth 0 ──────────────────────▶ depth 1 ◀──────────▶ depth 2 …
-//!      ▲                               │         unpin: - 1
-//!      └────────── unpin: - 1 ─────────┘
-//!
 //!  Path of a bag: slot ──▶ incoming ──▶ current ──▶ previous ──▶ ready ──▶ freed
 //!                   full, or swept   a round     advance      advance
 //! ```
-//! E1. A slot is pinned while its depth is not 0. Its epoch is the one that the outermost pin read.
-//! E2. Only the thread that has the turn changes the epoch and the limbo (`current`, `previous`, `ready`). In a *round*
-//!     it takes the incoming bags, runs the heavy barrier, adds the bags to `current` and looks at every slot. If no
-//!     slot is pinned at another epoch, it advances: `ready += previous`, `previous = current`.
-//! E3. No reader reaches a bag in `ready`. Say the bag joined `current` after the barrier `H` of a round at epoch `e`;
-//!     its objects were unlinked before `H`. A reader whose pin comes after `H` does not find them. A reader whose pin
-//!     comes before `H` has read an epoch of at most `e`, since `e + 1` is stored after `H`. The bag is ready only
-//!     after the advance from `e + 1` to `e + 2`. That round looks at the slots after a later barrier. If it sees this
-//!     pin, whose epoch is not `e + 1`, it does not advance. Otherwise it sees a later store of the slot, which the
-//!     reader made after it unpinned.
-//! E4. Only the thread that claimed a slot uses it, until that thread leaves the slot.
-//! E5. Only a slot's thread sets its bag pointer. Any thread may swap the pointer for null and then owns the bag.
-//! E6. If the epoch word is `fenced`, an advance requires every claimed slot to be `fenced`. Then its thread has read
-//!     the fenced epoch word, so every later pin of it fences. So membarrier may start to fail at any time (a system
-//!     call filter installed late): a round waits for pins that relied on it.
-//!
-//! O1. `pin` (store, light barrier) ↔ round (heavy barrier, load): one of them sees the other.
-//! O2. every store to a slot's word (Release) → `blocked` (Acquire): reads end before the free.
-//! O3. `retire` stores the bag (Release) → `sweep` takes it (Acquire).
-//! O4. `leave` (Release) → `join` (Acquire): the next thread sees all stores of the last one.
-//! O5. `join` links a slot (Release) → `slots` (Acquire): a thread that finds a slot sees it initialised.
-//! O6. `free` counts (Release) → `garbage` (Acquire): no object is seen as freed and not yet retired.
+//! `docs/protocols/epoch.md` has the states, the invariants and the orderings: pinned slots (E1); rounds of the thread
+//! that has the turn (E2); no reader reaches a bag in `ready` (E3); a slot has one thread (E4) and that thread sets its
+//! bag pointer (E5); membarrier may start to fail (E6); O1 to O6.
 //!
 //! Progress: `pin` and unpin are wait-free; `retire` is lock-free and frees at most a bounded batch of other threads'
-//! garbage; only `synchronize` waits.
-//! Checked by `super::models`, `super::tests`. No model fails without the Release of a nested pin and of `join`, and
-//! the Acquire of `claim` and of `claimed` in `blocked`: the model has fences next to them. Nor without the Release of
-//! O6: the barriers of a round lie between the retiring and the freeing of a bag.
-//! Weakness: one reader that stays pinned delays the free of everything retired since. It is reported (`oldest_pin`)
-//! and not prevented; hazard pointers would bound it and cost a fence per hop.
+//! garbage; only `synchronize` waits. Checked by `super::models` and `super::tests`.
+//!
+//! # Why
+//! A pin stores to no shared line. Weakness: one reader that stays pinned delays the free of everything retired since.
+//! It is reported (`oldest_pin`) and not prevented; hazard pointers would bound it and cost a fence per hop.
 
 use super::barrier::{self, Mode};
 use super::garbage::{Bag, Deferred, Incoming};

@@ -4,36 +4,24 @@
 //! Decides when the object is freed, and by which thread. The caller owns the memory and the threads' words
 //! ([`Threads`]).
 //!
+//! # Concurrency
 //! Word: `generation:24 | live:1 | count:39`.
-//!
 //! ```text
 //!            kill                     wait, fold                last drop            end
 //!   Live ───────────▶ Dying + BIAS ───────────────▶ Dying + n ───────────▶ Dead ───────────▶ Live
 //!   (counts in the    (drops and gains              (n handles; n = 0:     (freed by the     (the next
 //!    threads' cells)   on the word)                  as the last drop)      that thread)      generation)
 //! ```
+//! `docs/protocols/shared.md` has the invariants and the orderings: where a thread counts (S1); `fold` comes after
+//! every pin that saw `Live` (S2); `BIAS` hides a count that is not whole (S3); the count becomes 0 once (S4); O1 to
+//! O4.
 //!
-//! S1. While the word is `Live`, a thread counts new and dropped handles in its own cell; afterwards on the word. A
-//!     thread loads the word and stores to its cell within one *pin*.
-//! S2. `fold` comes after every pin that saw `Live`. From then on no cell changes, and the cells' sum is the number of
-//!     handles that were not counted on the word.
-//! S3. `BIAS` is in the count from `kill` to `fold`, and exceeds the number of handles: no thread finds the count to be
-//!     0 before it is whole.
-//! S4. The count becomes 0 once for each generation, by one read-modify-write; its thread frees the object. A gain
-//!     without a handle (`try_gain`) never raises a count of 0, nor one of another generation.
+//! Progress: gains and losses are wait-free; `try_gain` is lock-free; only the owner waits. Checked by the models
+//! `model_*` below; each names the weakenings that break it.
 //!
-//! O1. pin (store, barrier, load of the word) ↔ `kill`, then `wait` (store, barrier, look at the pins): a pin that
-//!     `wait` does not see sees that the word is not `Live`.
-//! O2. unpin (Release) → `wait` (Acquire): `fold` sees the threads' stores to their cells, and comes after their
-//!     earlier uses of the object.
-//! O3. `lose` and `fold` (AcqRel) among themselves: the free of the object comes after all its uses.
-//! O4. `begin` (Release) → `try_gain` (Acquire): a thread that gains by generation sees the object of that generation.
-//!
-//! Progress: gains and losses are wait-free; `try_gain` is lock-free; only the owner waits.
-//! Checked by `model_drop_while_killed`, `model_two_drops_while_killed`, `model_gain_and_drop_while_killed`,
-//! `model_gain_while_killed` and `model_gain_of_an_earlier_generation`; each names the weakenings that break it. After
-//! Linux `percpu_ref`.
-//! Weakness: a killed count is one word that all threads write, so an owner should outlive its users.
+//! # Why
+//! After Linux `percpu_ref`. Weakness: a killed count is one word that all threads write, so an owner should outlive
+//! its users.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 

@@ -12,25 +12,13 @@
 //! # Boundary
 //! Promises, announcements and sleep. The caller looks for room and decides how many frames are enough.
 //!
-//! # Invariants
-//! V1. A waiter announces itself and reads `events` before it looks. Room comes from one of three words: the sum of
-//!     promises, a stack's count of free frames, and a page's word, which shows that the page is in use. The waiter
-//!     looks at each by a read-modify-write, which changes nothing or makes a promise.
-//! V2. A thread makes room by a read-modify-write of that word, and looks at `waiting` afterwards.
-//! V3. `events` is counted under the lock under which a waiter compares it and sleeps.
-//! V4. A thread that looks without an announcement may withdraw a promise that it could not use; that counts as room
-//!     (V2). An announced waiter withdraws without waking others: otherwise two waiters would wake each other for ever.
-//!     So the caller must let one announced waiter look at a time.
+//! # Concurrency
+//! `docs/protocols/frame.md` has the invariants and the orderings: a waiter announces itself and then looks (V1); the
+//! thread that makes room looks for waiters afterwards (V2); `events` is counted under the lock (V3); withdrawn
+//! promises (V4); the announcement is seen (O9); a promise is redeemed once (O10).
 //!
-//! # Orderings
-//! O9. `RoomWaiter::look`, `RoomWaiter::try_evict`, `promise` (Release) → `put` of a page's word, `push` of free
-//!     frames, `withdraw` (Acquire): a thread that makes room after a look sees the announcement.
-//! O10. `redeem` (Release) → `promised` (Acquire): a thread that sees a promise redeemed sees its frame allocated, so
-//!     that no frame is promised twice. Promises in between are read-modify-writes and pass it on.
-//!
-//! Progress: making room costs one load while no thread waits; a waiter depends on the users of pages.
-//! Checked by the models `model_waits_…`, one for each place that makes room, and
-//! `model_a_frame_is_promised_or_allocated`.
+//! Progress: making room costs one load while no thread waits; a waiter depends on the users of pages. Checked by the
+//! models `model_waits_…`, one for each place that makes room, and `model_a_frame_is_promised_or_allocated`.
 
 use super::arena::{Arena, FrameId};
 use super::page::Evicting;

@@ -11,30 +11,9 @@
 //! and which entries to keep. Grace periods are [`uvfs_concurrent::epoch`]'s.
 //!
 //! # Concurrency
-//! B1. Only the holder of a head bucket's lock stores to it and to the overflow buckets behind it.
-//! B2. An entry stays in its slot until it is removed. There is at most one entry for a key.
-//! B3. A growth copies a bucket's entries into two new buckets, which no other thread can reach, and then marks the old
-//!     bucket `moved`, for ever. A thread that sees the mark continues in the next array. A moved bucket and its
-//!     overflow buckets never change again.
-//! B4. Readers load a bucket's control word first, and then its slots.
-//! B5. A replacement is one store to the slot: the key is never absent, and no reader that found the new entry finds
-//!     the old one later.
-//! B6. An array grows once, and only while it is `current`; `current` changes when its last bucket has moved. So at
-//!     most two arrays are in use, and no entry moves into an array that is moving.
-//! B7. Entries, overflow buckets and arrays are unlinked, then retired. Overflow buckets and arrays keep their links,
-//!     so a reader inside one reaches all entries that it could have found.
-//!
-//! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): a reader that finds an entry sees its
-//!     content.
-//! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): a reader that sees `moved` sees the entries in the next
-//!     array.
-//! O3. `Locked::set_link`, `Locked::drop` (Release) → `Bucket::control` (Acquire): a reader that sees a link sees the
-//!     overflow bucket.
-//! O4. `Locked::drop` (Release) → `Bucket::lock` (Acquire): writers of a bucket see one another.
-//! O5. `set_next`, `migrate` (Release) → `next`, `current` (Acquire): a thread that sees an array sees its buckets.
-//! O6. `Locked::take` (Release) → `Bucket::find` (Acquire): a reader that misses a removed key sees the remover's
-//!     earlier stores.
-//! O7. `count_migrated` (AcqRel): the thread that publishes `current` has seen every move.
+//! `docs/protocols/name-table.md` has the invariants and the orderings: the lock of a head bucket (B1); one entry for a
+//! key (B2); moved buckets (B3); the control word first (B4); a replacement is one store (B5); at most two arrays (B6);
+//! what is retired keeps its links (B7); O1 to O7.
 //!
 //! Progress: lookups and visits never wait or retry. They continue in a next array at most as often as the table
 //! doubled meanwhile, and are otherwise wait-free. Writers lock a bucket. Checked by the models in `models` (named

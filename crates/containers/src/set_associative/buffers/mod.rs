@@ -16,32 +16,11 @@
 //! Keeps blocks that callers read, and returns references to them. Does not read, write, or know the meaning of a
 //! block. A caller that knows of a change on the device must purge the block.
 //!
-//! # Invariants
-//! B1. A frame is in one place: a free list, one way of one row, one thread's hands, or detached with pins.
-//! B2. Pins are added only under the lock of the row that leads to the frame. So a frame that has no pins under that
-//!     lock has none until the lock is released; the lock's holder may take it out and reuse it.
-//! B3. While a frame is `Filling`, only the thread that claimed it uses its bytes. The frame leaves that state once, by
-//!     `filled` or `fail`; from then on no thread changes the bytes until the frame is claimed again.
-//! B4. Of the step that detaches a frame and the step that drops its last pin, the later one finds the other in the
-//!     word, and frees the frame.
-//! B5. No thread waits for a pin to be dropped. A row whose ways are all pinned puts the block into its overflow, which
-//!     is counted. In the seed, two operations that each needed two buffers of one list, and had one, deadlocked; they
-//!     do not here.
-//! B6. A failed read leaves nothing: the row is without the block before the waiters wake. Each of them looks again,
-//!     and one of them reads.
-//!
-//! # Orderings
-//! O1. `filled` (Release) → `pin` and `contents` (Acquire): a thread that sees the end of the filling sees the bytes.
-//! O2. `unpin` (Release) → `is_idle`, `detach` and the last `unpin` (Acquire): every read of the bytes ends before the
-//!     frame is filled again.
-//! W1, W2: no lost wake-ups, in `wait`.
-//!
-//! Progress: a look-up is its row's lock and one addition; dropping a pin is one subtraction. A thread waits only for
-//! another one that reads the requested block. So a thread that fills must not request blocks meanwhile.
-//! Checked by `model_a_waiter_sees_what_was_read`, `model_waiters_are_woken_one_by_one`,
-//! `model_a_frame_is_reused_after_its_last_reader`, `model_detached_with_its_last_pin`,
-//! `model_the_last_of_two_readers_frees`, `model_two_buffers_each_of_one_row` and `model_a_failed_read_is_read_again`;
-//! each names the weakenings that break it.
+//! # Concurrency
+//! `docs/protocols/blocks.md` has the invariants and the orderings: one place (B1); pins are added under the row's lock
+//! (B2); the thread that fills (B3); detached frames (B4); no wait for a pin (B5); a failed read leaves nothing (B6);
+//! O1, O2. W1 and W2 of waiters are in `wait`. A thread waits only for another one that reads the requested block. So a
+//! thread that fills must not request blocks meanwhile. Checked by `model_*` in `models`.
 
 mod bytes;
 mod free;
