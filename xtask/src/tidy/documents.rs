@@ -1,4 +1,4 @@
-//! Rules for documents: links, decisions, the changelog, and the promises that name their tests.
+//! Rules for documents: links, decisions, the changelog, and the promises and protocols that name their tests.
 //!
 //! # Boundary
 //! Reads Markdown as far as the rules need: fences, inline links, tables. Does not run the tests
@@ -15,6 +15,11 @@ use crate::tree::Tree;
 
 const PROMISES: &str = "docs/semantics.md";
 const DECISIONS: &str = "docs/decisions/";
+const PROTOCOLS: &str = "docs/protocols/";
+/// The line from which a page of a protocol names its models and tests, to the end of the paragraph.
+const CHECKED_BY: &str = "Checked by ";
+/// The list of documents.
+const LIST: &str = "docs/README.md";
 const SUITES: &str = "tests/conformance/suites/";
 const POSIX: &str = "tests/conformance/posix/";
 
@@ -24,6 +29,7 @@ pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
         links(tree, path, text, &mut faults);
     }
     decisions(tree, &mut faults);
+    protocols(tree, &mut faults);
     changelog(tree, &mut faults);
     if let Some(text) = tree.text(PROMISES) {
         promises(tree, text, &mut faults);
@@ -77,6 +83,37 @@ fn resolve(from: &str, target: &str) -> Option<String> {
         }
     }
     Some(parts.join("/"))
+}
+
+/// Every page of a protocol is listed, and names models and tests that exist.
+fn protocols(tree: &Tree, faults: &mut Vec<Fault>) {
+    let list = tree.text(LIST).unwrap_or("");
+    let exists = |name: &str| {
+        let function = format!("fn {name}(");
+        let mut sources = tree.files().filter(|(path, _)| path.ends_with(".rs"));
+        sources.any(|(_, text)| text.contains(&function))
+    };
+    for (path, text) in tree.files().filter(|(path, _)| path.starts_with(PROTOCOLS)) {
+        if !list.contains(path.trim_start_matches("docs/")) {
+            faults.push(Fault::new(path, 0, format!("not listed in {LIST}")));
+        }
+        let mut inside = false;
+        let mut named = 0;
+        for (at, line) in text.lines().enumerate() {
+            inside = line.starts_with(CHECKED_BY) || inside && !line.is_empty();
+            let names = line.split('`').skip(1).step_by(2).filter(|_| inside);
+            let is_name = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            for name in names.filter(is_name) {
+                named += 1;
+                if !exists(name) {
+                    faults.push(Fault::new(path, at + 1, format!("no such test: {name}")));
+                }
+            }
+        }
+        if named == 0 {
+            faults.push(Fault::new(path, 0, "names no test after \"Checked by\""));
+        }
+    }
 }
 
 /// Decisions are numbered once each and listed.
@@ -224,6 +261,24 @@ mod tests {
             ("docs/decisions/0001-two.md", ""),
         ];
         assert!(check(&files)[0].contains("taken"));
+    }
+
+    #[test]
+    fn a_protocol_names_models_that_exist() {
+        let list = ("docs/README.md", "[a](protocols/a.md)");
+        let source = ("crates/a/src/lib.rs", "fn model_a() {}");
+        let with = |text: &str| check(&[list, source, ("docs/protocols/a.md", text)]);
+        assert_eq!(
+            with("`get_b` waits.\n\nChecked by `model_a`\n(`Acquire`).\n\n`b_c`\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            with("Checked by `model_a` and\n`model_b`.\n"),
+            ["docs/protocols/a.md:2: no such test: model_b"]
+        );
+        assert!(with("# A\n")[0].contains("names no test"));
+        let apart = check(&[source, ("docs/protocols/b.md", "Checked by `model_a`\n")]);
+        assert_eq!(apart, ["docs/protocols/b.md: not listed in docs/README.md"]);
     }
 
     #[test]
