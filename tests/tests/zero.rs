@@ -18,8 +18,8 @@ use uvfs_concurrent::primitive::record::tally;
 use uvfs_tests::{hostile, list_nodes, root, vfs_over};
 use uvfs_vfs::{
     Attributes, Authority, Backend, Caller, Capabilities, Cookie, Data, Directory, Entry, Error,
-    FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, OpenOptions, PagePolicy, Result,
-    SetAttributes, Statistics, Vfs, VfsConfig,
+    FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, NewKind, NewNode, OpenOptions,
+    PagePolicy, RenameMode, Result, SetAttributes, Statistics, Vfs, VfsConfig,
 };
 
 /// The system's allocator, counting for each thread how often it was asked.
@@ -379,6 +379,65 @@ fn a_cold_lookup_takes_each_lock_once() {
         let cold = lookup(&format!("{kind}{}", at + 1));
         assert_eq!((cold.locks, cold.probes), (locks, 3), "{kind}");
     }
+}
+
+/// Hashes of names, looks into the table of names, and allocations.
+type Steps = (u64, u64, u64);
+
+fn steps(work: impl FnOnce()) -> Steps {
+    let before = ALLOCATIONS.get();
+    let ((), tally) = tally(work);
+    (tally.hashes, tally.probes, ALLOCATIONS.get() - before)
+}
+
+/// The key of a name, with its hash, is made once and passed on from the first look to the insertion, by a walk and by a
+/// frontend. Bug: each step hashed the name again, the slow walk and the frontend asked the cache again for what it had
+/// just not had, and the name was copied for the walk, twice for the flight, and for the cache.
+///
+/// Looks: the one that misses, one in the flight (threads that miss in turn would each ask the store otherwise), and the
+/// insertion. Allocations: a walk's list of components. The table takes an entry, with the only copy of the name, from a pool.
+#[test]
+fn a_name_is_hashed_once_from_the_first_look_to_the_insertion() {
+    let vfs = Vfs::new(Bare, VfsConfig::default()).unwrap();
+    let (top, user) = (root(&vfs), Caller::root());
+    let least = |work: &dyn Fn(&[u8])| {
+        let named = |at: u8| [b'n', at];
+        (b'0'..b'z').map(|at| steps(|| work(&named(at)))).min().unwrap()
+    };
+    let stat = |name: &[u8]| assert!(matches!(top.stat(name), Err(Error::NotFound)));
+    assert_eq!(least(&stat), (1, 3, 1), "a walk");
+    assert_eq!(least(&stat), (1, 1, 0), "a warm walk");
+    vfs.forget_unused();
+    let first =
+        |name: &[u8]| assert!(vfs.try_lookup(vfs.root(), Name::new(name).unwrap()).is_none());
+    assert_eq!(least(&first), (1, 1, 0), "a frontend's first look");
+    let lookup = |name: &[u8]| {
+        drop(vfs.lookup_missed(&user, vfs.root(), Name::new(name).unwrap()).unwrap());
+    };
+    assert_eq!(least(&lookup), (1, 2, 0), "a frontend's question after it");
+}
+
+/// The same for changes. Looks of a creation: to take the name out of the cache, and to insert it. A removal and a move
+/// find the object first.
+#[test]
+fn a_change_hashes_each_of_its_names_once() {
+    let vfs = vfs_over(&hostile(), VfsConfig::default());
+    let (user, parent) = (Caller::root(), vfs.root());
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+    let hashes = |work: &dyn Fn()| {
+        let (hashes, probes, _) = steps(work);
+        (hashes, probes)
+    };
+    let create = hashes(&|| drop(vfs.create(&user, parent, name("a"), &new).unwrap()));
+    assert_eq!(create, (1, 2), "create");
+    let rename = hashes(&|| {
+        let (from, to) = ((parent, name("a")), (parent, name("b")));
+        vfs.rename(&user, from, to, RenameMode::Replace).unwrap();
+    });
+    assert_eq!(rename, (2, 7), "rename");
+    let unlink = hashes(&|| vfs.unlink(&user, parent, name("b")).unwrap());
+    assert_eq!(unlink, (1, 3), "unlink");
 }
 
 /// Blocks and runs in rows (`set_associative`): hits, misses and evictions use memory allocated at the start; only a

@@ -55,8 +55,12 @@ impl<T: Default> Shards<T> {
 impl<T> Shards<T> {
     /// The shard of `key`. The hash is seeded per process, against flooding.
     pub fn of<K: Hash + ?Sized>(&self, key: &K) -> &Mutex<T> {
-        let hash = self.hasher.hash_one(key) as usize;
-        &self.shards[hash & (self.shards.len() - 1)]
+        self.of_hash(self.hasher.hash_one(key))
+    }
+
+    /// The shard of a key with this hash, whose low bits are spread, and secret if programs choose keys.
+    pub fn of_hash(&self, hash: u64) -> &Mutex<T> {
+        &self.shards[hash as usize & (self.shards.len() - 1)]
     }
 
     /// All shards, in a fixed order.

@@ -10,22 +10,25 @@
 //!
 //! # Why
 //! Many threads ask for a directory that has just expired. Without this the store gets the same question from each (as
-//! Linux `d_alloc_parallel`, which parks the others on the entry). Weakness: if the answer may not be cached, the
-//! waiting threads have lost the time.
+//! Linux `d_alloc_parallel`, which parks the others on the entry). A flight has the hash of its name and no copy of it:
+//! two names with one hash would wait for one another, and the thread that waited then asks for itself. A shard has few
+//! flights at once, so it is a list. Weakness: if the answer may not be cached, the waiting threads have lost the time.
 
-use crate::backend::InodeId;
 use crate::lock_order;
-use crate::name::Name;
-use std::collections::HashMap;
 use std::sync::Arc;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::shard::Shards;
 
-type Key = (InodeId, Box<[u8]>);
-
 /// The lookups in flight.
 pub(crate) struct Flights {
-    shards: Shards<HashMap<Key, Arc<Landing>>>,
+    shards: Shards<Vec<InFlight>>,
+}
+
+/// One lookup in flight.
+struct InFlight {
+    hash: u64,
+    /// Where threads wait for it, once one does.
+    landing: Option<Arc<Landing>>,
 }
 
 /// The state on which the threads wait for one flight.
@@ -45,7 +48,7 @@ struct Landed {
 /// The right to ask the store. Dropped when the answer is in the cache, or will not come.
 pub(crate) struct Flight<'a> {
     flights: &'a Flights,
-    key: Key,
+    hash: u64,
 }
 
 impl Flights {
@@ -53,20 +56,16 @@ impl Flights {
         Self { shards: Shards::new(&lock_order::FLIGHTS, 32) }
     }
 
-    /// The right to ask for `name`; or `None` after another thread's flight has landed. Blocks until then.
-    pub(crate) fn join(&self, directory: InodeId, name: Name<'_>) -> Option<Flight<'_>> {
-        let key: Key = (directory, name.as_bytes().into());
+    /// The right to ask for the name whose key has this hash ([`crate::names::Key`]); or `None` after another thread's
+    /// flight has landed. Blocks until then.
+    pub(crate) fn join(&self, hash: u64) -> Option<Flight<'_>> {
         let landing = {
-            let mut shard = self.shards.of(&key).lock();
-            match shard.get(&key) {
-                Some(landing) => landing.clone(),
+            let mut shard = self.shards.of_hash(hash).lock();
+            match shard.iter_mut().find(|flight| flight.hash == hash) {
+                Some(flight) => flight.landing.get_or_insert_with(Landing::new).clone(),
                 None => {
-                    let landing = Arc::new(Landing {
-                        landed: Mutex::new(&lock_order::FLIGHT, Landed::default()),
-                        changed: Condvar::default(),
-                    });
-                    shard.insert(key.clone(), landing);
-                    return Some(Flight { flights: self, key });
+                    shard.push(InFlight { hash, landing: None });
+                    return Some(Flight { flights: self, hash });
                 }
             }
         };
@@ -83,9 +82,11 @@ impl Flights {
 
     /// Threads that wait for that lookup to land.
     #[cfg(test)]
-    fn sleepers(&self, directory: InodeId, name: Name<'_>) -> usize {
-        let key: Key = (directory, name.as_bytes().into());
-        let landing = self.shards.of(&key).lock().get(&key).cloned();
+    fn sleepers(&self, hash: u64) -> usize {
+        let shard = self.shards.of_hash(hash).lock();
+        let flight = shard.iter().find(|flight| flight.hash == hash);
+        let landing = flight.and_then(|flight| flight.landing.clone());
+        drop(shard);
         landing.map_or(0, |landing| landing.landed.lock().sleepers)
     }
 
@@ -98,14 +99,22 @@ impl Flights {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let landing = self.flights.shards.of(&self.key).lock().remove(&self.key);
-        // A waiting thread has a share of it, taken under the shard's lock. None is taken from now on.
-        if let Some(mut landing) = landing
-            && Arc::get_mut(&mut landing).is_none()
-        {
+        let mut shard = self.flights.shards.of_hash(self.hash).lock();
+        let place = shard.iter().position(|flight| flight.hash == self.hash);
+        let flight = place.map(|place| shard.swap_remove(place));
+        drop(shard);
+        // From now on no thread finds it; each that did waits here.
+        if let Some(landing) = flight.and_then(|flight| flight.landing) {
             landing.landed.lock().done = true;
             landing.changed.notify_all();
         }
+    }
+}
+
+impl Landing {
+    fn new() -> Arc<Self> {
+        let landed = Mutex::new(&lock_order::FLIGHT, Landed::default());
+        Arc::new(Self { landed, changed: Condvar::default() })
     }
 }
 
@@ -117,13 +126,12 @@ mod tests {
     #[test]
     fn one_asks_and_the_others_wait_for_it() {
         let (flights, asked, waited) = (Flights::new(), AtomicUsize::new(0), AtomicUsize::new(0));
-        let name = Name::new(b"a").unwrap();
-        let flight = flights.join(InodeId(1), name).unwrap();
-        assert!(flights.join(InodeId(2), name).is_some(), "another directory");
-        assert!(flights.join(InodeId(1), Name::new(b"b").unwrap()).is_some(), "another name");
+        let flight = flights.join(1).unwrap();
+        assert!(flights.join(2).is_some(), "another name");
+        assert!(flights.join(1 << 40 | 1).is_some(), "another name of the same shard");
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| match flights.join(InodeId(1), name) {
+                scope.spawn(|| match flights.join(1) {
                     Some(_) => asked.fetch_add(1, SeqCst),
                     None => waited.fetch_add(1, SeqCst),
                 });
@@ -140,19 +148,18 @@ mod tests {
     #[test]
     fn all_who_sleep_are_woken_by_the_landing_and_nobody_before_it() {
         let (flights, returned) = (Flights::new(), AtomicUsize::new(0));
-        let name = Name::new(b"a").unwrap();
-        let flight = flights.join(InodeId(1), name).unwrap();
+        let flight = flights.join(1).unwrap();
         std::thread::scope(|scope| {
             let sleepers: Vec<_> = (0..3)
                 .map(|_| {
                     scope.spawn(|| {
-                        let asks = flights.join(InodeId(1), name).is_some();
+                        let asks = flights.join(1).is_some();
                         returned.fetch_add(1, SeqCst);
                         asks
                     })
                 })
                 .collect();
-            while flights.sleepers(InodeId(1), name) < 3 && returned.load(SeqCst) == 0 {
+            while flights.sleepers(1) < 3 && returned.load(SeqCst) == 0 {
                 std::thread::yield_now();
             }
             let early = returned.load(SeqCst);
@@ -166,11 +173,10 @@ mod tests {
     #[test]
     fn a_flight_that_panics_lands() {
         let flights = Flights::new();
-        let name = Name::new(b"a").unwrap();
         let crash = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _flight = flights.join(InodeId(1), name).unwrap();
+            let _flight = flights.join(1).unwrap();
             panic!("the store fell over");
         }));
-        assert!(crash.is_err() && flights.join(InodeId(1), name).is_some());
+        assert!(crash.is_err() && flights.join(1).is_some());
     }
 }

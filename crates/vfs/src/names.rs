@@ -36,6 +36,30 @@ use uvfs_containers::class::Class;
 use uvfs_containers::name_table::{Entry, Hand, NameTable, Verdict};
 use uvfs_containers::object::Ref;
 
+/// A name of a directory, with its hash. An operation makes it once, and passes it on from the first look into the
+/// cache to the last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) directory: InodeId,
+    pub(crate) name: Name<'a>,
+    hash: u64,
+}
+
+impl<'a> Key<'a> {
+    /// The key of `name`, whose `hash` a walk got from [`NameCache::key_hash`] for `directory`.
+    pub(crate) fn hashed(directory: InodeId, name: Name<'a>, hash: u64) -> Self {
+        Self { directory, name, hash }
+    }
+
+    pub(crate) fn hash(self) -> u64 {
+        self.hash
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        self.name.as_bytes()
+    }
+}
+
 /// The meaning of a cached name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
@@ -233,6 +257,11 @@ impl NameCache {
         &self.losses
     }
 
+    /// The key of `name` in `directory`.
+    pub(crate) fn key<'a>(&self, directory: InodeId, name: Name<'a>) -> Key<'a> {
+        Key { directory, name, hash: self.table.hash(directory.0, name.as_bytes()) }
+    }
+
     /// Whether `name` is not in the table at all, valid or not.
     #[inline]
     pub(crate) fn is_absent(
@@ -245,18 +274,18 @@ impl NameCache {
         self.table.get(guard, hash, directory.id.0, name).is_none()
     }
 
-    /// The dentry of `name`, if it is cached and valid.
+    /// The dentry of the name, if it is cached and valid.
     pub(crate) fn find<'g>(
         &'g self,
         guard: &'g Guard,
         directory: &Inode,
-        name: Name<'_>,
+        key: Key<'_>,
+        now: &mut Option<Moment>,
     ) -> Option<&'g CachedName> {
-        let hash = self.table.hash(directory.id.0, name.as_bytes());
-        self.probe(guard, (directory, directory.id), hash, name.as_bytes(), &mut None)
+        self.probe(guard, (directory, key.directory), key.hash, key.bytes(), now)
     }
 
-    /// Like [`NameCache::find`], with the hash of [`NameTable::hash`] and the directory's id.
+    /// Like [`NameCache::find`], with the hash of [`NameCache::key_hash`] and the directory's id.
     #[inline(always)]
     pub(crate) fn probe<'g>(
         &'g self,
@@ -270,56 +299,53 @@ impl NameCache {
         entry.value().is_valid(directory, now).then_some(entry)
     }
 
-    /// The dentry of `name`, however long ago it expired. The flag says whether it is valid otherwise: its directory
+    /// The dentry of the name, however long ago it expired. The flag says whether it is valid otherwise: its directory
     /// has not invalidated it since, and its inode can be found.
     pub(crate) fn last_known<'g>(
         &'g self,
         guard: &'g Guard,
         directory: &Inode,
-        name: Name<'_>,
+        key: Key<'_>,
     ) -> Option<(&'g Dentry, bool)> {
-        let hash = self.table.hash(directory.id.0, name.as_bytes());
-        let dentry = self.table.get(guard, hash, directory.id.0, name.as_bytes())?.value();
+        let dentry = self.get(guard, key)?.value();
         let stands = dentry.inode().is_none_or(|inode| inode.can_be_found());
         Some((dentry, directory.names_valid_at(dentry.stamp) && stands))
     }
 
-    /// Whether the cached state of `name` is from a question before `ticket`.
-    pub(crate) fn is_older(&self, directory: &Inode, name: Name<'_>, ticket: Ticket) -> bool {
+    /// Whether the cached state of the name is from a question before `ticket`.
+    pub(crate) fn is_older(&self, key: Key<'_>, ticket: Ticket) -> bool {
+        self.get(&epoch::pin(), key).is_some_and(|entry| entry.value().stamp < ticket)
+    }
+
+    /// The cached meaning of the name.
+    pub(crate) fn meaning(&self, directory: &Inode, key: Key<'_>) -> Option<Meaning> {
         let guard = epoch::pin();
-        let hash = self.table.hash(directory.id.0, name.as_bytes());
-        let known = self.table.get(&guard, hash, directory.id.0, name.as_bytes());
-        known.is_some_and(|entry| entry.value().stamp < ticket)
+        self.find(&guard, directory, key, &mut None).map(|entry| entry.value().meaning())
     }
 
-    /// The hash of a name of `directory`.
-    pub(crate) fn hash(&self, directory: InodeId, name: Name<'_>) -> u64 {
-        self.table.hash(directory.0, name.as_bytes())
+    /// The dentry of the name, valid or not.
+    fn get<'g>(&'g self, guard: &'g Guard, key: Key<'_>) -> Option<&'g CachedName> {
+        self.table.get(guard, key.hash, key.directory.0, key.bytes())
     }
 
-    /// The cached meaning of `name`.
-    pub(crate) fn meaning(&self, directory: &Inode, name: Name<'_>) -> Option<Meaning> {
-        self.find(&epoch::pin(), directory, name).map(|entry| entry.value().meaning())
-    }
-
-    /// Caches the meaning of `name`. Returns an inode that lost its last name by it, marked as queued.
+    /// Caches the meaning of the name. Returns an inode that lost its last name by it, marked as queued.
     pub(crate) fn insert(
         &self,
         directory: &Inode,
-        name: Name<'_>,
+        key: Key<'_>,
         target: Target<'_>,
         (stamp, expiry): (Ticket, Expiry),
         arrival: Arrival,
     ) -> Option<Ref<Inode>> {
         if expiry == Expiry::EXPIRED {
-            return self.lose(directory.id, name);
+            return self.lose(key);
         }
         let inode = match target {
             Target::Missing => None,
             Target::Node(node) => match node.inode.try_ref() {
                 Some(inode) => Some(inode),
                 // The object has millions of cached names: this one is asked for each time.
-                None => return self.lose(directory.id, name),
+                None => return self.lose(key),
             },
         };
         let weight = match (&inode, arrival) {
@@ -334,12 +360,11 @@ impl NameCache {
             }
         }
         let guard = epoch::pin();
-        let hash = self.table.hash(directory.id.0, name.as_bytes());
         let id = inode.as_ref().map_or(InodeId(0), |inode| inode.id);
         let dentry = Dentry { inode, id, stamp, expiry };
-        let name = name.as_bytes();
         let class = class_of(directory.class(), dentry.inode.as_ref());
-        let inserted = self.table.insert_with(&guard, hash, directory.id.0, name, |known| {
+        let parent = key.directory.0;
+        let inserted = self.table.insert_with(&guard, key.hash, parent, key.bytes(), |known| {
             // A name inserted again, by a listing for example, keeps its use.
             let known = known.filter(|known| known.value().meaning() == dentry.meaning());
             let weight = match class {
@@ -355,24 +380,20 @@ impl NameCache {
     }
 
     /// The object of a cached name, valid or not.
-    pub(crate) fn target(&self, directory: InodeId, name: Name<'_>) -> Option<Node> {
-        let guard = epoch::pin();
-        let hash = self.table.hash(directory.0, name.as_bytes());
-        let entry = self.table.get(&guard, hash, directory.0, name.as_bytes())?;
-        Node::try_hold(entry.value().inode()?)
+    pub(crate) fn target(&self, key: Key<'_>) -> Option<Node> {
+        Node::try_hold(self.get(&epoch::pin(), key)?.value().inode()?)
     }
 
     /// Removes one name that may exist.
-    pub(crate) fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
-        self.losses.advance(directory.0);
-        self.remove(directory, name)
+    pub(crate) fn lose(&self, key: Key<'_>) -> Option<Ref<Inode>> {
+        self.losses.advance(key.directory.0);
+        self.remove(key)
     }
 
     /// Removes one name, which is changing. Returns an inode that lost its last name by it, marked as queued.
-    pub(crate) fn remove(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
+    pub(crate) fn remove(&self, key: Key<'_>) -> Option<Ref<Inode>> {
         let guard = epoch::pin();
-        let hash = self.table.hash(directory.0, name.as_bytes());
-        let old = self.table.remove(&guard, hash, directory.0, name.as_bytes())?;
+        let old = self.table.remove(&guard, key.hash, key.directory.0, key.bytes())?;
         self.removed(old)
     }
 

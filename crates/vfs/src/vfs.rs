@@ -515,10 +515,11 @@ impl ChangeSink for News {
             }
             directory.inode.expire_attributes(&core.clock);
         }
-        if let Some(node) = core.names.target(parent, name) {
+        let key = core.names.key(parent, name);
+        if let Some(node) = core.names.target(key) {
             node.inode.lost_name_in(parent);
         }
-        core.lose_name(parent, name);
+        core.lose_name(key);
         core.paths.shape_changed();
         core.paths.entries_change(parent);
         core.notify(|observer| observer.entry_changed(parent, name));

@@ -1,9 +1,9 @@
 //! Counts one thread's accesses to shared memory, for tests.
 //!
 //! # Boundary
-//! Counts loads, stores and read-modify-writes of [`super::atomic`], acquisitions of the locks in [`crate::lock`], and
-//! lookups in tables of names, on the calling thread. Does not see the reference counts of `std::sync::Arc`, nor other
-//! crates; allocations are counted by a test's own allocator.
+//! Counts loads, stores and read-modify-writes of [`super::atomic`], acquisitions of the locks in [`crate::lock`],
+//! lookups in tables of names, and hashes of names, on the calling thread. Does not see the reference counts of
+//! `std::sync::Arc`, nor other crates; allocations are counted by a test's own allocator.
 //!
 //! # Concurrency
 //! All state is thread-local. Release builds record nothing and have no [`tally`], so a test that needs it does not
@@ -22,12 +22,14 @@ pub struct Tally {
     pub locks: u64,
     /// Lookups of a name in a table, under a lock or without.
     pub probes: u64,
+    /// Names hashed: whole ones, and components of paths.
+    pub hashes: u64,
 }
 
 #[cfg(all(debug_assertions, not(loom)))]
-pub(crate) use on::{load, rmw, store};
+pub use on::{hash, lock, probe, tally};
 #[cfg(all(debug_assertions, not(loom)))]
-pub use on::{lock, probe, tally};
+pub(crate) use on::{load, rmw, store};
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod on {
@@ -37,8 +39,9 @@ mod on {
     thread_local! {
         /// The number of tallies in progress on this thread; nested ones both count.
         static DEPTH: Cell<u32> = const { Cell::new(0) };
-        static NOTED: Cell<Tally> =
-            const { Cell::new(Tally { loads: 0, stores: 0, rmws: 0, locks: 0, probes: 0 }) };
+        static NOTED: Cell<Tally> = const {
+            Cell::new(Tally { loads: 0, stores: 0, rmws: 0, locks: 0, probes: 0, hashes: 0 })
+        };
     }
 
     /// Runs `work` and counts this thread's accesses meanwhile. Accesses of threads that `work` starts are not counted.
@@ -62,6 +65,7 @@ mod on {
             rmws: after.rmws - before.rmws,
             locks: after.locks - before.locks,
             probes: after.probes - before.probes,
+            hashes: after.hashes - before.hashes,
         };
         (result, tally)
     }
@@ -95,6 +99,11 @@ mod on {
     pub fn probe() {
         note(|noted| noted.probes += 1);
     }
+
+    /// Records that a name was hashed.
+    pub fn hash() {
+        note(|noted| noted.hashes += 1);
+    }
 }
 
 /// Records that a lock was taken; does nothing in builds that do not record.
@@ -106,6 +115,11 @@ pub fn lock() {}
 #[cfg(not(all(debug_assertions, not(loom))))]
 #[inline(always)]
 pub fn probe() {}
+
+/// Records that a name was hashed; like [`lock`].
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub fn hash() {}
 
 #[cfg(all(test, not(loom), debug_assertions))]
 mod tests {

@@ -24,6 +24,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
+use uvfs_concurrent::primitive::record;
 
 /// Every byte 1.
 const ONES: u64 = u64::MAX / 255;
@@ -65,6 +66,7 @@ impl NameHasher {
     /// The hash of a whole name.
     #[inline]
     pub fn hash_name(&self, name: &[u8]) -> u64 {
+        record::hash();
         let mut hash = self.start;
         let mut rest = name;
         while rest.len() > 8 {
@@ -79,6 +81,7 @@ impl NameHasher {
     /// it), and its hash: the same as [`NameHasher::hash_name`] of those bytes. One pass.
     #[inline(always)]
     pub fn scan_component(&self, path: &[u8]) -> (usize, u64) {
+        record::hash();
         let mut hash = self.start;
         let mut rest = path;
         while rest.len() >= 8 {

@@ -120,6 +120,7 @@ impl Server {
         Some(self.lookup_out(parent, name, answer))
     }
 
+    /// For a reader or worker to which [`Server::try_lookup`] has returned `None`.
     pub(crate) fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<EntryOut> {
         if is_control(parent) {
             return self.control.lookup(parent, name);
@@ -128,7 +129,7 @@ impl Server {
             return self.lookup_handle(parent, name);
         }
         let directory = self.node(parent)?;
-        let answer = self.vfs.lookup(caller, &directory, Name::new(name)?)?;
+        let answer = self.vfs.lookup_missed(caller, &directory, Name::new(name)?)?;
         Ok(self.lookup_out(parent, name, answer))
     }
 

@@ -168,20 +168,20 @@ impl Directory {
 
     /// Creates an object of any kind. mknod(2), mkdir(2), symlink(2).
     pub fn create(&self, path: impl AsRef<[u8]>, kind: NewKind<'_>, mode: u32) -> Result<()> {
-        let last = self.last_name(path, |_| Error::Exists)?;
+        let last = self.last_name(path.as_ref(), |_| Error::Exists)?;
         if last.slash && kind != NewKind::Directory {
             return Err(Error::NotFound);
         }
         let new = self.new_node(kind, mode);
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
-        vfs.create(&self.caller, directory, Name::new(&last.name)?, &new)?;
+        vfs.create(&self.caller, directory, last.name, &new)?;
         Ok(())
     }
 
     /// Gives the object of `old` a further name. link(2).
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let old = self.walk(old, Symlinks::KeepLast)?;
-        let last = self.link_target(new)?;
+        let last = self.link_target(new.as_ref())?;
         if !self.same_mount(&old, &last.directory) {
             return Err(Error::CrossDevice);
         }
@@ -190,7 +190,7 @@ impl Directory {
 
     /// Gives an open file (perhaps one without a name) a name. linkat(2), AT_EMPTY_PATH.
     pub fn link_file(&self, file: &File, new: impl AsRef<[u8]>) -> Result<()> {
-        let last = self.link_target(new)?;
+        let last = self.link_target(new.as_ref())?;
         let here = self.inside_at(&last.directory);
         let same_mount = match (file.mount(), &here) {
             (Some(mount), Some(here)) => mount.same(&here.mount),
@@ -205,28 +205,26 @@ impl Directory {
 
     /// Removes a name that is not a directory's. unlink(2).
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let last = self.last_name(path, |_| Error::IsDirectory)?;
+        let last = self.last_name(path.as_ref(), |_| Error::IsDirectory)?;
         if last.slash {
             return Err(Error::NotDirectory);
         }
-        let name = Name::new(&last.name)?;
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
-        let victim = vfs.unlink_found(&self.caller, directory, name)?;
+        let victim = vfs.unlink_found(&self.caller, directory, last.name)?;
         vfs.release(victim);
         Ok(())
     }
 
     /// Removes an empty directory. rmdir(2).
     pub fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let last = self.last_name(path, |end| match end {
+        let last = self.last_name(path.as_ref(), |end| match end {
             NoName::Dot => Error::Invalid("`.` cannot be removed"),
             NoName::DotDot => Error::NotEmpty,
             NoName::Root => Error::Busy,
         })?;
-        let name = Name::new(&last.name)?;
-        self.refuse_mountpoint(&last.directory, name)?;
+        self.refuse_mountpoint(&last.directory, last.name)?;
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
-        vfs.remove_directory(&self.caller, directory, name)?;
+        vfs.remove_directory(&self.caller, directory, last.name)?;
         self.directory_removed();
         Ok(())
     }
@@ -238,8 +236,8 @@ impl Directory {
         to: impl AsRef<[u8]>,
         mode: RenameMode,
     ) -> Result<()> {
-        let from = self.last_name(from, |_| Error::Busy)?;
-        let to = self.last_name(to, |_| match mode {
+        let from = self.last_name(from.as_ref(), |_| Error::Busy)?;
+        let to = self.last_name(to.as_ref(), |_| match mode {
             RenameMode::NoReplace => Error::Exists,
             _ => Error::Busy,
         })?;
@@ -248,14 +246,13 @@ impl Directory {
         }
         let vfs = from.directory.vfs(&self.vfs);
         if from.slash || to.slash {
-            let name = Name::new(&from.name)?;
-            let moved = vfs.lookup(&self.caller, &from.directory.node, name)?;
+            let moved = vfs.lookup(&self.caller, &from.directory.node, from.name)?;
             if !moved.found()?.node.is_directory() {
                 return Err(Error::NotDirectory);
             }
         }
-        let source = (&from.directory.node, Name::new(&from.name)?);
-        let target = (&to.directory.node, Name::new(&to.name)?);
+        let source = (&from.directory.node, from.name);
+        let target = (&to.directory.node, to.name);
         self.refuse_mountpoint(&from.directory, source.1)?;
         self.refuse_mountpoint(&to.directory, target.1)?;
         let step = vfs.rename_found(&self.caller, source, target, mode)?;
@@ -399,14 +396,14 @@ impl Directory {
     }
 
     /// The new name of a link.
-    fn link_target(&self, new: impl AsRef<[u8]>) -> Result<LastName> {
+    fn link_target<'p>(&self, new: &'p [u8]) -> Result<LastName<'p>> {
         let last = self.last_name(new, |_| Error::Exists)?;
         if last.slash { Err(Error::NotFound) } else { Ok(last) }
     }
 
-    fn link_node(&self, node: &Node, last: &LastName) -> Result<()> {
+    fn link_node(&self, node: &Node, last: &LastName<'_>) -> Result<()> {
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
-        vfs.link(&self.caller, node, directory, Name::new(&last.name)?)?;
+        vfs.link(&self.caller, node, directory, last.name)?;
         Ok(())
     }
 
@@ -421,7 +418,7 @@ impl Directory {
         }
     }
 
-    fn walked(&self, path: &[u8], symlinks: Symlinks) -> Result<Walked> {
+    fn walked<'p>(&self, path: &'p [u8], symlinks: Symlinks) -> Result<Walked<'p>> {
         self.vfs.walk(self.manner(symlinks), self.start(), path)
     }
 
@@ -430,13 +427,13 @@ impl Directory {
     }
 
     /// The last name of `path`, to be made, or the result of `refused` where there is none.
-    fn last_name(
+    fn last_name<'p>(
         &self,
-        path: impl AsRef<[u8]>,
+        path: &'p [u8],
         refused: impl Fn(NoName) -> Error,
-    ) -> Result<LastName> {
+    ) -> Result<LastName<'p>> {
         let manner = self.manner(Symlinks::KeepLast);
-        self.vfs.walk_to_name(manner, self.start(), path.as_ref(), refused)
+        self.vfs.walk_to_name(manner, self.start(), path, refused)
     }
 
     fn manner(&self, symlinks: Symlinks) -> Manner<'_> {

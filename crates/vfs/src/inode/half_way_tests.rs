@@ -251,17 +251,18 @@ fn a_directory_learns_what_was_cleaned_before_it_goes() {
 #[test]
 fn what_has_neither_name_nor_hold_is_found_by_who_makes_room() {
     let world = World::new();
-    let (core, name) = (world.core(), Name::new(b"f").unwrap());
+    let core = world.core();
+    let key = core.names.key(InodeId::ROOT, Name::new(b"f").unwrap());
     for held_last in [true, false] {
         let node = world.find("f");
         let old = match held_last {
             true => {
-                core.forget_name(InodeId::ROOT, name);
+                core.forget_name(key);
                 world.left(node)
             }
             false => {
                 let old = world.left(node);
-                core.forget_name(InodeId::ROOT, name);
+                core.forget_name(key);
                 old
             }
         };
@@ -349,7 +350,8 @@ fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
 fn an_answer_that_was_overtaken_places_and_names_nothing() {
     let world = World::new();
     let (node, elsewhere) = (world.find("f"), world.find("d"));
-    let (core, name) = (world.core(), Name::new(b"g").unwrap());
+    let core = world.core();
+    let key = core.names.key(DIRECTORY, Name::new(b"g").unwrap());
     for overtaken in [false, true] {
         node.inode.found_in(InodeId::ROOT);
         world.store.owed.fetch_add(1, Relaxed);
@@ -357,12 +359,12 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
         if overtaken {
             elsewhere.inode.dir_state().entries.lock().note(&core.clock);
         }
-        let answer = (name, &entry(FILE));
+        let answer = (key, &entry(FILE));
         let (again, valid) = core.admit(&elsewhere, ticket, answer, crate::names::Arrival::Asked);
         assert!(again == node && valid.is_zero() == overtaken);
         assert_eq!(node.inode.parent_hint(), (!overtaken).then_some(DIRECTORY));
-        assert_eq!(core.names.target(DIRECTORY, name).is_some(), !overtaken);
-        core.forget_name(DIRECTORY, name);
+        assert_eq!(core.names.target(key).is_some(), !overtaken);
+        core.forget_name(key);
     }
     drop(elsewhere);
     world.end_all(node);
@@ -444,9 +446,9 @@ fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
     let world = World::new();
     let core = world.core();
     let (place, moved) = (world.adopt(PLACE, core.clock.now()), world.find("d"));
-    let name = Name::new(b"d").unwrap();
+    let key = core.names.key(PLACE, Name::new(b"d").unwrap());
     assert!(moved.inode.set_parent(world.vfs.root(), core.clock.stamp()));
-    let about = (name, &entry(DIRECTORY));
+    let about = (key, &entry(DIRECTORY));
     let losses = core.names.losses().of(PLACE.0);
     for (asked, kept) in
         [(place.inode.ask_entries(&core.clock), false), (core.clock.now().into(), true)]
@@ -454,11 +456,11 @@ fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
         world.store.owed.fetch_add(1, Relaxed);
         let (again, valid) = core.admit(&place, asked, about, crate::names::Arrival::Listed);
         assert!(again == moved && valid.is_zero() != kept);
-        assert_eq!(core.names.target(PLACE, name).is_some(), kept);
+        assert_eq!(core.names.target(key).is_some(), kept);
         assert_eq!(moved.inode.parent().unwrap() == place, kept);
         assert!(core.names.losses().of(PLACE.0) > losses, "nor is its place complete");
     }
-    core.forget_name(PLACE, name);
+    core.forget_name(key);
     drop(moved);
     world.end_all(place);
 }

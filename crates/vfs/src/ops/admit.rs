@@ -17,20 +17,19 @@
 
 use crate::backend::Entry;
 use crate::inode::{Asked, Node, Ticket};
-use crate::name::Name;
-use crate::names::{Arrival, Target};
+use crate::names::{Arrival, Key, Target};
 use crate::reclaim::NAME_BYTES;
 use crate::vfs::Core;
 use std::time::Duration;
 
 impl Core {
-    /// Caches the store's answer that `name` of `directory` is `entry`. Returns the object, and for how long the name
+    /// Caches the store's answer that the name `key` of `directory` is `entry`. Returns the object, and for how long the name
     /// is valid. Calls the backend.
     pub(crate) fn admit(
         &self,
         directory: &Node,
         asked: impl Into<Asked>,
-        (name, entry): (Name<'_>, &Entry),
+        (key, entry): (Key<'_>, &Entry),
         arrival: Arrival,
     ) -> (Node, Duration) {
         let asked = asked.into();
@@ -39,23 +38,18 @@ impl Core {
         if node.is_directory() && !node.inode.set_parent(directory, ticket) {
             // It moved since, or the ticket is too low to decide: cleans of the directory would not reach it by this
             // name.
-            self.lose_name(directory.id(), name);
+            self.lose_name(key);
             self.counters.discarded.hit();
             return (node, Duration::ZERO);
         }
-        let valid = self.admit_name(directory, asked, (name, Target::Node(&node)), arrival);
+        let valid = self.admit_name(directory, asked, (key, Target::Node(&node)), arrival);
         (node, valid)
     }
 
-    /// Caches the answer that `directory` has no `name`, like [`Core::admit`].
-    pub(super) fn admit_missing(
-        &self,
-        directory: &Node,
-        ticket: Ticket,
-        name: Name<'_>,
-    ) -> Duration {
+    /// Caches the answer that `directory` has no such name, like [`Core::admit`].
+    pub(super) fn admit_missing(&self, directory: &Node, ticket: Ticket, key: Key<'_>) -> Duration {
         let valid =
-            self.admit_name(directory, ticket.into(), (name, Target::Missing), Arrival::Asked);
+            self.admit_name(directory, ticket.into(), (key, Target::Missing), Arrival::Asked);
         self.trim_negatives();
         valid
     }
@@ -64,7 +58,7 @@ impl Core {
         &self,
         directory: &Node,
         asked: Asked,
-        (name, target): (Name<'_>, Target<'_>),
+        (key, target): (Key<'_>, Target<'_>),
         arrival: Arrival,
     ) -> Duration {
         self.reclassify_if_due();
@@ -88,12 +82,12 @@ impl Core {
             match target {
                 Target::Missing if self.knows_all_names(directory) => {
                     // The name may still be cached as an object.
-                    self.forget_name(directory.id(), name);
+                    self.forget_name(key);
                     self.negative_expiry()
                 }
                 _ => {
                     let stamp = asked.ticket();
-                    self.remember_name(&directory.inode, (name, target), stamp, arrival)
+                    self.remember_name(&directory.inode, (key, target), stamp, arrival)
                 }
             }
         });

@@ -15,21 +15,19 @@
 //! and the caches work as before.
 
 use crate::attributes::Attributes;
-use crate::backend::InodeId;
 use crate::inode::{Asked, Begun, Expiry, Inode, Node, Ticket};
-use crate::name::Name;
-use crate::names::{Arrival, Meaning, Target};
+use crate::names::{Arrival, Key, Meaning, Target};
 use crate::vfs::Core;
 use uvfs_containers::object::Ref;
 
 /// A name, and the meaning found for it.
-pub(super) type Known<'a> = (Name<'a>, Meaning);
+pub(super) type Known<'a> = (Key<'a>, Meaning);
 
 /// A change of one directory's entries in flight.
 pub(super) struct NameChange<'a> {
     core: &'a Core,
     directory: &'a Node,
-    names: [Option<Name<'a>>; 2],
+    names: [Option<Key<'a>>; 2],
     entries: Begun,
     _attributes: AttributeChange<'a>,
     knows: bool,
@@ -39,9 +37,9 @@ pub(super) struct NameChange<'a> {
 }
 
 impl<'a> NameChange<'a> {
-    /// Begins a change of `name` in `directory`.
-    pub(super) fn begin(core: &'a Core, directory: &'a Node, name: Name<'a>) -> Self {
-        Self::start(core, directory, [Some(name), None], |_| true)
+    /// Begins a change of the name `key` of `directory`.
+    pub(super) fn begin(core: &'a Core, directory: &'a Node, key: Key<'a>) -> Self {
+        Self::start(core, directory, [Some(key), None], |_| true)
     }
 
     /// Begins a change of `names` in `directory`. Their given meanings were found after its entries
@@ -53,7 +51,7 @@ impl<'a> NameChange<'a> {
         names: [Option<Known<'a>>; 2],
     ) -> Self {
         // A change of a name removes it from the cache first, so a cached name is current.
-        let cached = |(name, meaning)| core.names.meaning(&directory.inode, name) == Some(meaning);
+        let cached = |(key, meaning)| core.names.meaning(&directory.inode, key) == Some(meaning);
         Self::start(core, directory, names.map(|known| known.map(|known| known.0)), |unchanged| {
             unchanged(asked) || names.into_iter().flatten().all(cached)
         })
@@ -62,7 +60,7 @@ impl<'a> NameChange<'a> {
     fn start(
         core: &'a Core,
         directory: &'a Node,
-        names: [Option<Name<'a>>; 2],
+        names: [Option<Key<'a>>; 2],
         knows: impl FnOnce(&dyn Fn(Asked) -> bool) -> bool,
     ) -> Self {
         core.learn_cleans(&directory.inode);
@@ -77,7 +75,7 @@ impl<'a> NameChange<'a> {
                 .claim()
                 .is_some_and(|claim| whole.stands(claim, core.names.losses(), directory.id().0));
             let complete = whole.suspend() && stands;
-            names.iter().flatten().for_each(|name| core.forget_name(directory.id(), *name));
+            names.iter().flatten().for_each(|key| core.forget_name(*key));
             core.paths.entries_change(directory.id());
             (changes.begin(&core.clock), knows, complete)
         };
@@ -116,13 +114,10 @@ impl<'a> NameChange<'a> {
         let directory = &self.directory.inode;
         let mut changes = directory.dir_state().entries.lock();
         let alone = changes.end(&core.clock, self.entries);
-        let told = self
-            .names
-            .iter()
-            .zip(&outcome)
-            .all(|(name, target)| name.is_none() == target.is_none());
-        for (name, target) in self.names.iter().zip(outcome) {
-            let Some(name) = *name else { continue };
+        let told =
+            self.names.iter().zip(&outcome).all(|(key, target)| key.is_none() == target.is_none());
+        for (key, target) in self.names.iter().zip(outcome) {
+            let Some(key) = *key else { continue };
             match target.filter(|_| alone) {
                 // A complete directory needs no entry for a missing name.
                 Some(Target::Missing) if self.complete && told => {}
@@ -132,12 +127,12 @@ impl<'a> NameChange<'a> {
                         && told
                         && let Some(mut kept) = directory.dir_state().known_kept()
                     {
-                        kept.add(name.as_bytes(), node.number(), node.kind());
+                        kept.add(key.name.as_bytes(), node.number(), node.kind());
                     }
                     let (target, stamp) = (target, self.entries.stamp());
-                    core.remember_name(directory, (name, target), stamp, Arrival::Asked);
+                    core.remember_name(directory, (key, target), stamp, Arrival::Asked);
                 }
-                None => core.forget_name(directory.id, name),
+                None => core.forget_name(key),
             }
         }
         if self.complete && alone && told {
@@ -200,7 +195,7 @@ impl Core {
     pub(super) fn remember_name(
         &self,
         directory: &Inode,
-        (name, target): (Name<'_>, Target<'_>),
+        (key, target): (Key<'_>, Target<'_>),
         stamp: Ticket,
         arrival: Arrival,
     ) -> Expiry {
@@ -208,19 +203,19 @@ impl Core {
             Target::Node(_) => self.entry_expiry(),
             Target::Missing => self.negative_expiry(),
         };
-        let orphan = self.names.insert(directory, name, target, (stamp, expiry), arrival);
+        let orphan = self.names.insert(directory, key, target, (stamp, expiry), arrival);
         self.orphaned(orphan);
         expiry
     }
 
     /// Removes a name from the cache that may still exist in the store.
-    pub(crate) fn lose_name(&self, directory: InodeId, name: Name<'_>) {
-        self.orphaned(self.names.lose(directory, name));
+    pub(crate) fn lose_name(&self, key: Key<'_>) {
+        self.orphaned(self.names.lose(key));
     }
 
     /// Removes a changing name from the cache.
-    pub(crate) fn forget_name(&self, directory: InodeId, name: Name<'_>) {
-        self.orphaned(self.names.remove(directory, name));
+    pub(crate) fn forget_name(&self, key: Key<'_>) {
+        self.orphaned(self.names.remove(key));
     }
 
     fn orphaned(&self, orphan: Option<Ref<Inode>>) {

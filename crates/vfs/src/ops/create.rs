@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::{NOWHERE, Node, Recording, Ticket};
 use crate::name::Name;
-use crate::names::Target;
+use crate::names::{Key, Target};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -38,9 +38,9 @@ impl Vfs {
         new: &NewNode<'_>,
     ) -> Result<Found> {
         let allowed = self.may_create(caller, parent, new);
-        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
-        let core = &self.core;
-        let change = NameChange::begin(core, parent, name);
+        let (core, key) = (&self.core, self.core.names.key(parent.id(), name));
+        allowed.map_err(|error| self.unless_taken(caller, parent, key, error))?;
+        let change = NameChange::begin(core, parent, key);
         let ticket = core.clock.at_most_now();
         let entry = core.store_creation()?.create(caller, parent.id(), name, new)?;
         let place = (parent.id(), Some(name));
@@ -96,9 +96,9 @@ impl Vfs {
             return Ok((found, file));
         }
         let allowed = self.may_create(caller, parent, new);
-        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
-        let core = &self.core;
-        let change = NameChange::begin(core, parent, name);
+        let (core, key) = (&self.core, self.core.names.key(parent.id(), name));
+        allowed.map_err(|error| self.unless_taken(caller, parent, key, error))?;
+        let change = NameChange::begin(core, parent, key);
         let ticket = core.clock.at_most_now();
         let stored = core.store_mode(FileKind::Regular, mode);
         let store = core.store_creation()?;
@@ -155,9 +155,9 @@ impl Vfs {
         name: Name<'_>,
     ) -> Result<Found> {
         let allowed = self.may_link(caller, node, parent);
-        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
-        let core = &self.core;
-        let change = NameChange::begin(core, parent, name);
+        let (core, key) = (&self.core, self.core.names.key(parent.id(), name));
+        allowed.map_err(|error| self.unless_taken(caller, parent, key, error))?;
+        let change = NameChange::begin(core, parent, key);
         let links = AttributeChange::begin(core, node);
         let ticket = core.clock.at_most_now();
         let entry = core.store_creation()?.link(caller, node.id(), parent.id(), name)?;
@@ -202,12 +202,12 @@ impl Vfs {
         if node.is_directory() { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// The error for `name`, which cannot be made because of `why`: an existing name takes
+    /// The error for a name that cannot be made because of `why`: an existing name takes
     /// precedence over every other error.
-    fn unless_taken(&self, caller: &Caller, parent: &Node, name: Name<'_>, why: Error) -> Error {
+    fn unless_taken(&self, caller: &Caller, parent: &Node, key: Key<'_>, why: Error) -> Error {
         let hidden = matches!(why, Error::NotDirectory)
             || self.check(caller, parent, Access::EXECUTE).is_err();
-        if !hidden && self.child(caller, parent, name).is_ok() { Error::Exists } else { why }
+        if !hidden && self.child(caller, parent, key).is_ok() { Error::Exists } else { why }
     }
 
     /// Whether `caller` may add, remove or rename entries of `directory`.

@@ -118,10 +118,10 @@ impl Core {
     /// The file at `place`, if it is small and known.
     fn small_file(&self, directory: &Node, listed: &Listed, place: usize) -> Option<Node> {
         let (name, ..) = listed.get(place)?;
-        let name = Name::new(name).ok()?;
+        let key = self.names.key(directory.id(), Name::new(name).ok()?);
         let node = {
             let guard = epoch::pin();
-            let (dentry, true) = self.names.last_known(&guard, &directory.inode, name)? else {
+            let (dentry, true) = self.names.last_known(&guard, &directory.inode, key)? else {
                 return None;
             };
             Node::try_hold(dentry.inode()?)?

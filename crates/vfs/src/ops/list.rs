@@ -28,7 +28,7 @@ use crate::inode::{
     Asked, Expiry, Listed, Node, POSITIONS_MAX, PassedOver, Progress, Recording, Ticket, place_of,
 };
 use crate::name::Name;
-use crate::names::Arrival;
+use crate::names::{Arrival, Key};
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
 use std::sync::Arc;
@@ -306,7 +306,7 @@ impl Core {
         while let Some((bytes, number, kind)) = listed.get(place) {
             place += 1;
             let (Ok(name), next) = (Name::new(bytes), listed.cookie(place)) else { continue };
-            let wanted = match self.name_now(directory, name) {
+            let wanted = match self.name_now(directory, self.names.key(directory.id(), name)) {
                 Now::Gone => true,
                 Now::Here(node, valid) if entries.wants_nodes() => {
                     let last = node.inode.last_attributes();
@@ -325,12 +325,12 @@ impl Core {
         }
     }
 
-    /// The present state of `name`, from a listing of `directory`. An expired name counts as unchanged.
-    fn name_now(&self, directory: &Node, name: Name<'_>) -> Now {
+    /// The present state of a name, from a listing of `directory`. An expired name counts as unchanged.
+    fn name_now(&self, directory: &Node, key: Key<'_>) -> Now {
         let guard = epoch::pin();
         let known = directory.inode.dir_state();
         let claim = known.complete.claim();
-        match self.names.last_known(&guard, &directory.inode, name) {
+        match self.names.last_known(&guard, &directory.inode, key) {
             // Not proof that the name is gone: its inode was evicted, or another name of its inode was removed.
             Some((_, false)) => Now::Unknown,
             Some((dentry, true)) => match dentry.inode().map(Node::try_hold) {
@@ -351,7 +351,7 @@ impl Core {
 
     /// The answer about an expired name, from a list that expired recently enough ([`Core::is_believed_once_more`]) and
     /// is refreshed now. A list that expired earlier is refreshed first, if it is short; then this returns `None`, too.
-    pub(super) fn expired_answer(&self, directory: &Node, name: Name<'_>) -> Option<Option<Node>> {
+    pub(super) fn expired_answer(&self, directory: &Node, key: Key<'_>) -> Option<Option<Node>> {
         if !self.keeps_listings() || !self.shared() || !self.learn_cleans(&directory.inode) {
             return None;
         }
@@ -373,7 +373,7 @@ impl Core {
             }
             return None;
         }
-        let answer = match self.name_now(directory, name) {
+        let answer = match self.name_now(directory, key) {
             Now::Here(node, _) => Some(node),
             Now::Gone => None,
             Now::Unknown => return None,
@@ -539,10 +539,11 @@ impl Core {
         }
         // Names that other programs have removed are dropped before they expire.
         for name in old.iter().flat_map(|old| gone.iter().filter_map(|&place| old.get(place))) {
-            if let Ok(name) = Name::new(name.0)
-                && self.names.is_older(&directory.inode, name, asked.ticket())
+            let key = Name::new(name.0).map(|name| self.names.key(directory.id(), name));
+            if let Ok(key) = key
+                && self.names.is_older(key, asked.ticket())
             {
-                self.forget_name(directory.id(), name);
+                self.forget_name(key);
             }
         }
         drop(changes);
@@ -602,7 +603,8 @@ impl Core {
         (name, next, entry): (Name<'_>, Cookie, Entry),
         entries: &mut dyn Entries,
     ) -> bool {
-        let (node, name_valid) = self.admit(directory, asked, (name, &entry), Arrival::Listed);
+        let key = self.names.key(directory.id(), name);
+        let (node, name_valid) = self.admit(directory, asked, (key, &entry), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))
@@ -714,7 +716,8 @@ impl Core {
             self.backend().inodes().forget(entry.inode, 1);
             return None;
         };
-        let (node, _) = self.admit(directory, ticket, (name, &entry), Arrival::Listed);
+        let key = self.names.key(directory.id(), name);
+        let (node, _) = self.admit(directory, ticket, (key, &entry), Arrival::Listed);
         if let Some(open) = open {
             open.recording.add(name.as_bytes(), entry.attributes.number, entry.attributes.kind);
         }
@@ -845,7 +848,11 @@ mod tests {
         vfs.list(&Caller::root(), root, file, Cookie::default(), &mut Everything).unwrap();
         let hits = || vfs.statistics().listings.hits;
         assert_eq!((list(), hits()), (1, 1), "from the cache");
-        let node = vfs.core.names.target(root.id(), name).expect("it came with the listing");
+        let node = vfs
+            .core
+            .names
+            .target(vfs.core.names.key(root.id(), name))
+            .expect("it came with the listing");
         node.inode.forget_parent_hint();
         assert!(!node.inode.can_be_found());
         assert_eq!((list(), hits()), (1, 2));

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::Name;
-use crate::names::{self, Arrival};
+use crate::names::{self, Arrival, Key};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -35,6 +35,15 @@ pub enum Lookup {
     Missing(Duration),
 }
 
+/// Whether the caches have been asked for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Not yet.
+    First,
+    /// Just now, and they did not have the answer.
+    Missed,
+}
+
 impl Found {
     /// `node`, for which the store returned these attributes, under a name that is valid for
     /// `entry_valid`.
@@ -61,48 +70,66 @@ impl Vfs {
     /// [`Error::NotDirectory`], [`Error::Access`] without search permission, [`Error::Stale`] if
     /// `parent` has gone from the store.
     pub fn lookup(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
+        self.lookup_key(caller, parent, self.core.names.key(parent.id(), name), Look::First)
+    }
+
+    /// Like [`Vfs::lookup`], for a caller to which [`Vfs::try_lookup`] has just returned `None`.
+    ///
+    /// # Errors
+    /// Like [`Vfs::lookup`].
+    pub fn lookup_missed(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
+        self.lookup_key(caller, parent, self.core.names.key(parent.id(), name), Look::Missed)
+    }
+
+    /// Like [`Vfs::lookup`], with the key of the name, which the caches may have been asked for.
+    pub(crate) fn lookup_key(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        key: Key<'_>,
+        look: Look,
+    ) -> Result<Lookup> {
         if !parent.is_directory() {
             return Err(Error::NotDirectory);
         }
         self.check(caller, parent, Access::EXECUTE)?;
-        match self.lookup_cached(parent, name) {
-            Some(answer) => Ok(answer),
-            None => self.lookup_missed(caller, parent, name),
+        if look == Look::First
+            && let Some(answer) = self.lookup_cached(parent, key)
+        {
+            return Ok(answer);
         }
-    }
-
-    /// Of several threads that miss the same name at once, one asks the store, and the others wait
-    /// for its answer. An answer that may not be cached does not hold for threads that came after
-    /// the question: they ask for themselves.
-    fn lookup_missed(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
         let core = &self.core;
         if core.entry_expiry() == Expiry::EXPIRED {
-            return self.lookup_in_store(caller, parent, name);
+            return self.lookup_in_store(caller, parent, key);
         }
-        if let Some(answer) = self.lookup_expired(parent, name) {
+        if let Some(answer) = self.lookup_expired(parent, key) {
             return Ok(answer);
         }
         order::assert_none_held("a wait for another lookup");
-        let flight = core.flights.join(parent.id(), name);
+        // Of several threads that miss the same name at once, one asks the store, and the others wait for its answer.
+        // An answer that may not be cached does not hold for threads that came after the question: they ask for
+        // themselves.
+        let flight = core.flights.join(key.hash());
         if flight.is_none() {
             core.counters.waited.hit();
         }
-        // Another flight may have landed between our look and now.
-        match self.lookup_cached(parent, name) {
+        // Another flight may have landed between the look that missed and now. Without this look, threads that miss in
+        // turn would each ask the store.
+        match self.lookup_cached(parent, key) {
             Some(answer) => Ok(answer),
-            None => self.lookup_in_store(caller, parent, name),
+            None => self.lookup_in_store(caller, parent, key),
         }
     }
 
     /// The answer from an expired list, or from one that was refreshed meanwhile.
-    fn lookup_expired(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
-        match self.core.expired_answer(parent, name) {
+    fn lookup_expired(&self, parent: &Node, key: Key<'_>) -> Option<Lookup> {
+        match self.core.expired_answer(parent, key) {
             Some(Some(node)) => {
                 let last = node.inode.last_attributes();
                 Some(Lookup::Found(Found::new(node, last, Duration::ZERO)))
             }
             Some(None) => Some(Lookup::Missing(Duration::ZERO)),
-            None if self.core.keeps_listings() => self.lookup_cached(parent, name),
+            None if self.core.keeps_listings() => self.lookup_cached(parent, key),
             None => None,
         }
     }
@@ -110,12 +137,12 @@ impl Vfs {
     /// Looks up `name` in `parent` for a caller whose permissions are checked elsewhere, if the
     /// caches have the whole answer. Never blocks on the store.
     pub fn try_lookup(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
-        self.lookup_cached(parent, name)
+        self.lookup_cached(parent, self.core.names.key(parent.id(), name))
     }
 
-    fn lookup_cached(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
+    fn lookup_cached(&self, parent: &Node, key: Key<'_>) -> Option<Lookup> {
         let core = &self.core;
-        let (node, entry_valid) = self.find_cached(parent, name)?;
+        let (node, entry_valid) = self.find_cached(parent, key)?;
         let Some(node) = node else {
             core.counters.negative_hits.hit();
             return Some(Lookup::Missing(entry_valid));
@@ -125,19 +152,18 @@ impl Vfs {
         Some(Lookup::Found(Found::new(node, attributes, entry_valid)))
     }
 
-    /// The cached meaning of `name`: its object or none, and the remaining validity. The epoch
+    /// The cached meaning of the name: its object or none, and the remaining validity. The epoch
     /// guard ends here, because dropping a node may call the store.
-    fn find_cached(&self, parent: &Node, name: Name<'_>) -> Option<(Option<Node>, Duration)> {
+    fn find_cached(&self, parent: &Node, key: Key<'_>) -> Option<(Option<Node>, Duration)> {
         if !self.core.learn_cleans(&parent.inode) {
             return None;
         }
         let guard = epoch::pin();
         let names = &self.core.names;
-        let (hash, bytes) = (names.hash(parent.id(), name), name.as_bytes());
         let mut now = None;
-        let Some(dentry) = names.probe(&guard, (&parent.inode, parent.id()), hash, bytes, &mut now)
-        else {
-            let until = self.surely_missing(&guard, &parent.inode, (hash, bytes), &mut now)?;
+        let Some(dentry) = names.find(&guard, &parent.inode, key, &mut now) else {
+            let absent = (key.hash(), key.name.as_bytes());
+            let until = self.surely_missing(&guard, &parent.inode, absent, &mut now)?;
             return Some((None, until.remains()));
         };
         let node = match dentry.inode() {
@@ -164,16 +190,16 @@ impl Vfs {
         (absent && complete.stands(claim, names.losses(), directory.id.0)).then_some(until)
     }
 
-    fn lookup_in_store(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
+    fn lookup_in_store(&self, caller: &Caller, parent: &Node, key: Key<'_>) -> Result<Lookup> {
         let core = &self.core;
         core.counters.name_misses.hit();
         let ticket = core.clock.now();
-        match core.backend().names().lookup(caller, parent.id(), name) {
+        match core.backend().names().lookup(caller, parent.id(), key.name) {
             Ok(entry) => {
-                let (node, valid) = core.admit(parent, ticket, (name, &entry), Arrival::Asked);
+                let (node, valid) = core.admit(parent, ticket, (key, &entry), Arrival::Asked);
                 Ok(Lookup::Found(Found::new(node, entry.attributes, valid)))
             }
-            Err(Error::NotFound) => Ok(Lookup::Missing(core.admit_missing(parent, ticket, name))),
+            Err(Error::NotFound) => Ok(Lookup::Missing(core.admit_missing(parent, ticket, key))),
             Err(error) => {
                 if matches!(error, Error::Stale) {
                     core.went_stale(parent);
@@ -183,12 +209,12 @@ impl Vfs {
         }
     }
 
-    /// The object of `name`, from the store if it is not cached. For changes, which must update the
+    /// The object of the name, from the store if it is not cached. For changes, which must update the
     /// object's names.
-    pub(super) fn child(&self, caller: &Caller, directory: &Node, name: Name<'_>) -> Result<Node> {
-        match self.find_cached(directory, name) {
+    pub(super) fn child(&self, caller: &Caller, directory: &Node, key: Key<'_>) -> Result<Node> {
+        match self.find_cached(directory, key) {
             Some((Some(node), _)) => Ok(node),
-            _ => Ok(self.lookup_in_store(caller, directory, name)?.found()?.node),
+            _ => Ok(self.lookup_in_store(caller, directory, key)?.found()?.node),
         }
     }
 

@@ -26,6 +26,7 @@ pub(crate) use follow::SMALL_BYTES;
 pub use list::Entries;
 pub(crate) use list::Refresh;
 pub(crate) use lists::Lists;
+pub(crate) use lookup::Look;
 pub use lookup::{Found, Lookup};
 pub use open::OpenFile;
 pub(crate) use turn::Turns;

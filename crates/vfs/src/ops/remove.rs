@@ -6,7 +6,7 @@ use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::name::Name;
-use crate::names::{Meaning, Target};
+use crate::names::{Key, Meaning, Target};
 use crate::permission;
 use crate::vfs::Vfs;
 
@@ -49,7 +49,8 @@ impl Vfs {
         parent: &Node,
         name: Name<'_>,
     ) -> Result<Node> {
-        let (victim, change) = self.begin_removal(caller, parent, name)?;
+        let key = self.core.names.key(parent.id(), name);
+        let (victim, change) = self.begin_removal(caller, parent, key)?;
         let names = victim.inode.last_attributes().links;
         let removed = self.core.backend().names().unlink(caller, parent.id(), name);
         let removed = self.unless_done(removed, [Some(&victim), None]);
@@ -72,7 +73,8 @@ impl Vfs {
     }
 
     fn take_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
-        let (victim, change) = self.begin_removal(caller, parent, name)?;
+        let key = self.core.names.key(parent.id(), name);
+        let (victim, change) = self.begin_removal(caller, parent, key)?;
         self.core.paths.shape_changed();
         let removed = self.core.backend().names().remove_directory(caller, parent.id(), name);
         self.unless_done(removed, [Some(&victim), None])?;
@@ -92,19 +94,19 @@ impl Vfs {
         said
     }
 
-    /// Begins the removal of `name` from `parent`. Returns its object too.
+    /// Begins the removal of a name from `parent`. Returns its object too.
     fn begin_removal<'a>(
         &'a self,
         caller: &Caller,
         parent: &'a Node,
-        name: Name<'a>,
+        key: Key<'a>,
     ) -> Result<(Node, NameChange<'a>)> {
         let core = &self.core;
         let mut rounds = FIND_ROUNDS;
         loop {
             let asked = parent.inode.ask_entries(&core.clock);
-            let victim = self.victim(caller, parent, name)?;
-            let known = (name, Meaning::Inode(victim.id()));
+            let victim = self.victim(caller, parent, key)?;
+            let known = (key, Meaning::Inode(victim.id()));
             let change = NameChange::begin_known(core, parent, asked, [Some(known), None]);
             rounds -= 1;
             if change.knows() || rounds == 0 {
@@ -113,11 +115,11 @@ impl Vfs {
         }
     }
 
-    /// Checks that `caller` may remove `name` from `parent`. Returns its object.
-    pub(super) fn victim(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Node> {
+    /// Checks that `caller` may remove a name from `parent`. Returns its object.
+    pub(super) fn victim(&self, caller: &Caller, parent: &Node, key: Key<'_>) -> Result<Node> {
         self.writable()?;
         self.may_change_entries(caller, parent)?;
-        let victim = self.child(caller, parent, name)?;
+        let victim = self.child(caller, parent, key)?;
         if caller.checks == Checks::Enforce {
             let directory = self.attributes(parent, None)?;
             permission::may_remove(caller, &directory, &self.attributes(&victim, None)?)?;

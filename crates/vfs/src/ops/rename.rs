@@ -8,7 +8,7 @@ use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::name::Name;
-use crate::names::{Meaning, Target};
+use crate::names::{Key, Meaning, Target};
 use crate::permission::{self, Access};
 use crate::vfs::Vfs;
 use uvfs_concurrent::lock::order;
@@ -73,11 +73,14 @@ impl Vfs {
         mode: RenameMode,
     ) -> Result<Step> {
         let core = &self.core;
+        let keyed =
+            |(directory, name): (_, _)| (directory, core.names.key(Node::id(directory), name));
+        let (old, new) = (keyed(from), keyed(to));
         // Checked first, because a needless change drops cached entries of both directories.
-        let moves = from.0 != to.0 && self.victim(caller, from.0, from.1)?.is_directory();
+        let moves = from.0 != to.0 && self.victim(caller, from.0, old.1)?.is_directory();
         let mut turn = moves.then(|| self.take_turn());
         let (step, changes) = loop {
-            let (step, changes) = self.begin_rename(caller, from, to, mode)?;
+            let (step, changes) = self.begin_rename(caller, old, new, mode)?;
             let target_moves = mode == RenameMode::Exchange
                 && step.target.as_ref().is_some_and(Node::is_directory);
             let moves = from.0 != to.0 && (step.moved.is_directory() || target_moves);
@@ -135,8 +138,8 @@ impl Vfs {
     fn begin_rename<'a>(
         &'a self,
         caller: &Caller,
-        from: (&'a Node, Name<'a>),
-        to: (&'a Node, Name<'a>),
+        from: (&'a Node, Key<'a>),
+        to: (&'a Node, Key<'a>),
         mode: RenameMode,
     ) -> Result<(Step, [Option<NameChange<'a>>; 2])> {
         let core = &self.core;
@@ -167,8 +170,8 @@ impl Vfs {
     fn rename_target(
         &self,
         caller: &Caller,
-        from: (&Node, Name<'_>),
-        to: (&Node, Name<'_>),
+        from: (&Node, Key<'_>),
+        to: (&Node, Key<'_>),
         mode: RenameMode,
         moved: &Node,
     ) -> Result<Option<Node>> {

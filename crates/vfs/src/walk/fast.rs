@@ -199,8 +199,8 @@ pub(super) enum Fast<'g, 'p> {
     Found { at: At<'g>, warm: bool },
     /// At a last name that does not exist; the rest of the path is that name.
     Missing { at: At<'g>, rest: &'p [u8] },
-    /// Before its end.
-    Stopped { at: At<'g>, rest: &'p [u8], reason: Reason },
+    /// Before its end. `missed`: the key's hash of the first name of the rest, if the cache has just been asked for it.
+    Stopped { at: At<'g>, rest: &'p [u8], reason: Reason, missed: Option<u64> },
 }
 
 impl Vfs {
@@ -272,7 +272,7 @@ impl Vfs {
                 },
                 Resolve::InRoot => {}
                 Resolve::Beneath => {
-                    return Ok(Fast::Stopped { at, rest: path, reason: Reason::Start });
+                    return Ok(stopped((at, path), Reason::Start));
                 }
             }
         }
@@ -286,7 +286,7 @@ impl Vfs {
         loop {
             let rest = &path[position..];
             let (length, hash) = names.scan_component(rest);
-            let stopped = |reason| Ok(Fast::Stopped { at, rest, reason });
+            let stopped = |reason| Ok(stopped((at, rest), reason));
             if length == 0 {
                 if !rest.is_empty() {
                     // A second slash between names, or a leading one.
@@ -351,7 +351,8 @@ impl Vfs {
                     }
                     None => {
                         if vfs.surely_missing(guard, directory, (key, name), now).is_none() {
-                            return stopped(Reason::Miss);
+                            let (reason, missed) = (Reason::Miss, Some(key));
+                            return Ok(Fast::Stopped { at, rest, reason, missed });
                         }
                     }
                 }
@@ -413,6 +414,12 @@ impl Vfs {
         let acl_free = seen.no_acl || !self.core.capabilities.acls;
         permission::may_search(caller, (seen.mode, seen.uid, seen.gid), acl_free)
     }
+}
+
+/// The end of a walk that has not asked for the next name.
+#[inline]
+fn stopped<'g, 'p>((at, rest): (At<'g>, &'p [u8]), reason: Reason) -> Fast<'g, 'p> {
+    Fast::Stopped { at, rest, reason, missed: None }
 }
 
 /// Whether no permission stops `caller` from searching directories.

@@ -3,7 +3,7 @@
 //! # Boundary
 //! Turns a path into a held node, or into a held directory and a last name, or returns the attributes for `stat`.
 //! `fast` walks by the caches alone, with no lock, no hold and no store to shared memory. If it stops it returns the
-//! `Reason`, and `slow` continues by [`crate::Vfs::lookup`]. So a walk and a frontend's lookups share one cache.
+//! `Reason`, and `slow` continues by `Vfs::lookup_key`. So a walk and a frontend's lookups share one cache.
 //!
 //! # Concurrency
 //! A fast walk is under one epoch guard from start to end. The guard is dropped before the slow walk begins, which may
@@ -25,6 +25,7 @@ use crate::inode::Node;
 use crate::mount::{Inside, Mount};
 use crate::name::{Name, PATH_MAX};
 use crate::vfs::Vfs;
+use std::borrow::Cow;
 use uvfs_concurrent::epoch;
 use uvfs_containers::object::Hold;
 
@@ -80,22 +81,37 @@ impl MountedNode {
 }
 
 /// The end of a walk.
-pub(crate) enum Walked {
+pub(crate) enum Walked<'p> {
     /// At an object.
     Node(MountedNode),
     /// At a name that does not exist, in this directory.
     Missing {
         directory: MountedNode,
-        name: Box<[u8]>,
+        name: Cow<'p, [u8]>,
         /// The path, or a link in it, ended in a slash: only a directory is allowed.
         slash: bool,
     },
 }
 
+/// Where a slow walk begins.
+struct Resume<'p> {
+    /// The place where the fast walk stopped. `None`: the start of the path.
+    from: Option<MountedNode>,
+    rest: &'p [u8],
+    /// The hash of the key of the first name of the rest, if the cache has just been asked for it there.
+    missed: Option<u64>,
+}
+
+impl<'p> Resume<'p> {
+    fn from_start(path: &'p [u8]) -> Self {
+        Self { from: None, rest: path, missed: None }
+    }
+}
+
 /// A name that a path ends in, and its directory.
-pub(crate) struct LastName {
+pub(crate) struct LastName<'p> {
     pub(crate) directory: MountedNode,
-    pub(crate) name: Box<[u8]>,
+    pub(crate) name: Name<'p>,
     /// The path ended in a slash: the name must be a directory's.
     pub(crate) slash: bool,
 }
@@ -125,17 +141,22 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`] for an empty path or a missing component, [`Error::NotDirectory`],
     /// [`Error::Access`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], [`Error::CrossDevice`].
-    pub(crate) fn walk(&self, manner: Manner<'_>, start: Start<'_>, path: &[u8]) -> Result<Walked> {
+    pub(crate) fn walk<'p>(
+        &self,
+        manner: Manner<'_>,
+        start: Start<'_>,
+        path: &'p [u8],
+    ) -> Result<Walked<'p>> {
         check_path(path)?;
-        let (from, rest) = {
+        let resume = {
             let guard = epoch::pin();
             let mounts = Mounts::of(start, &guard);
             match self.walk_fast(&guard, manner, (start, mounts), path)?.0 {
                 // The slow walk looks the last name up again, and returns its directory for the caller.
-                Fast::Missing { at, rest } => self.resume_at(manner, start, path, (at, rest)),
-                Fast::Stopped { at, rest, reason } => {
+                Fast::Missing { at, rest } => self.resume_at(manner, start, path, (at, rest), None),
+                Fast::Stopped { at, rest, reason, missed } => {
                     self.core.counters.walks.slow(reason);
-                    self.resume_at(manner, start, path, (at, rest))
+                    self.resume_at(manner, start, path, (at, rest), missed)
                 }
                 Fast::Found { at, .. } => match at.hold() {
                     Some(spot) => {
@@ -144,12 +165,12 @@ impl Vfs {
                     }
                     None => {
                         self.core.counters.walks.slow(Reason::Evicted);
-                        (None, path)
+                        Resume::from_start(path)
                     }
                 },
             }
         };
-        Walk::new(self, manner, start).run(from, rest)
+        Walk::new(self, manner, start).run(resume)
     }
 
     /// Attributes of the object of `path`. Where the caches have all of it, the walk takes no lock and no hold, and
@@ -166,7 +187,7 @@ impl Vfs {
         if path.is_empty() || path.len() > PATH_MAX {
             check_path(path)?;
         }
-        let (from, rest) = {
+        let resume = {
             let guard = epoch::pin();
             let mounts = Mounts::of(start, &guard);
             // A memo has the object of a path in one file system.
@@ -195,17 +216,17 @@ impl Vfs {
                     }
                     None => {
                         self.core.counters.walks.slow(Reason::Attributes);
-                        (None, path)
+                        Resume::from_start(path)
                     }
                 },
-                Fast::Stopped { at, rest, reason } => {
+                Fast::Stopped { at, rest, reason, missed } => {
                     self.core.counters.walks.slow(reason);
-                    self.resume_at(manner, start, path, (at, rest))
+                    self.resume_at(manner, start, path, (at, rest), missed)
                 }
             }
         };
         check_path(path)?;
-        match Walk::new(self, manner, start).run(from, rest)? {
+        match Walk::new(self, manner, start).run(resume)? {
             Walked::Node(spot) => spot.vfs(self).attributes(&spot.node, None),
             Walked::Missing { .. } => Err(Error::NotFound),
         }
@@ -219,13 +240,17 @@ impl Vfs {
         start: Start<'_>,
         path: &'p [u8],
         (at, rest): (At<'_>, &'p [u8]),
-    ) -> (Option<MountedNode>, &'p [u8]) {
+        missed: Option<u64>,
+    ) -> Resume<'p> {
+        if at.is_start(start) && rest.len() == path.len() {
+            return Resume { missed, ..Resume::from_start(path) };
+        }
         if manner.resolve != Resolve::Anywhere || at.is_start(start) {
-            return (None, path);
+            return Resume::from_start(path);
         }
         match at.hold() {
-            Some(spot) => (Some(spot), rest),
-            None => (None, path),
+            Some(spot) => Resume { from: Some(spot), rest, missed },
+            None => Resume::from_start(path),
         }
     }
 
@@ -233,13 +258,13 @@ impl Vfs {
     ///
     /// # Errors
     /// Those of [`Vfs::walk`]; the result of `refused` where the path does not end in a name.
-    pub(crate) fn walk_to_name(
+    pub(crate) fn walk_to_name<'p>(
         &self,
         manner: Manner<'_>,
         start: Start<'_>,
-        path: &[u8],
+        path: &'p [u8],
         refused: impl Fn(NoName) -> Error,
-    ) -> Result<LastName> {
+    ) -> Result<LastName<'p>> {
         check_path(path)?;
         let trimmed = path.trim_ascii_end_slashes();
         if trimmed.is_empty() {
@@ -260,11 +285,10 @@ impl Vfs {
             Walked::Missing { .. } => return Err(Error::NotFound),
         };
         match name {
-            b"." => return Err(refused(NoName::Dot)),
-            b".." => return Err(refused(NoName::DotDot)),
-            _ => Name::new(name)?,
-        };
-        Ok(LastName { directory, name: name.into(), slash })
+            b"." => Err(refused(NoName::Dot)),
+            b".." => Err(refused(NoName::DotDot)),
+            _ => Ok(LastName { directory, name: Name::new(name)?, slash }),
+        }
     }
 }
 

@@ -10,14 +10,17 @@
 //! which it continues. So only the later crossing sees an unmount between two crossings, but a crossing never sees half
 //! of one.
 
-use super::{Manner, MountedNode, Resolve, SYMLINKS_MAX, Start, Symlinks, Walked};
+use super::{Manner, MountedNode, Resolve, Resume, SYMLINKS_MAX, Start, Symlinks, Walked};
 use crate::attributes::FileKind;
 use crate::backend::InodeId;
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::mount::Mount;
 use crate::name::{NAME_MAX, Name};
+use crate::names::Key;
+use crate::ops::Look;
 use crate::vfs::Vfs;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use uvfs_containers::object::Hold;
 
@@ -36,8 +39,9 @@ impl<'a> Walk<'a> {
         Self { vfs, manner, start, links: 0, behind: Vec::new() }
     }
 
-    /// Walks `path`, from `from` if a faster walk came that far.
-    pub(super) fn run(mut self, from: Option<MountedNode>, path: &[u8]) -> Result<Walked> {
+    /// Walks the rest of the path.
+    pub(super) fn run<'p>(mut self, resume: Resume<'p>) -> Result<Walked<'p>> {
+        let Resume { from, rest: path, mut missed } = resume;
         let mut at = match from {
             Some(at) => at,
             None => self.origin(path)?,
@@ -45,6 +49,7 @@ impl<'a> Walk<'a> {
         let mut rest = Components::default();
         rest.push(path);
         while let Some(component) = rest.next() {
+            let missed = missed.take();
             let last = rest.is_empty();
             if !at.node.is_directory() {
                 return Err(Error::NotDirectory);
@@ -65,7 +70,12 @@ impl<'a> Walk<'a> {
                 }
                 name => Name::new(name)?,
             };
-            let looked_up = at.vfs(self.vfs).lookup(self.manner.caller, &at.node, name)?;
+            let vfs = at.vfs(self.vfs);
+            let (key, look) = match missed {
+                Some(hash) => (Key::hashed(at.node.id(), name, hash), Look::Missed),
+                None => (vfs.core.names.key(at.node.id(), name), Look::First),
+            };
+            let looked_up = vfs.lookup_key(self.manner.caller, &at.node, key, look)?;
             let found = match looked_up.found() {
                 Ok(found) => found.node,
                 Err(Error::NotFound) if last => {
@@ -83,7 +93,7 @@ impl<'a> Walk<'a> {
             } else if follow {
                 let text = self.follow(at.vfs(self.vfs), &found)?;
                 at = if text.first() == Some(&b'/') { self.origin(&text)? } else { at };
-                rest.push(&text);
+                rest.push_link(&text);
             } else {
                 at.node = found;
             }
@@ -195,23 +205,32 @@ fn is_within(vfs: &Vfs, node: &Node, root: &Node) -> bool {
 
 /// The rest of the path: components, front first.
 #[derive(Default)]
-struct Components {
-    parts: VecDeque<Box<[u8]>>,
+struct Components<'p> {
+    parts: VecDeque<Cow<'p, [u8]>>,
     must_be_directory: bool,
 }
 
-impl Components {
-    /// Puts the components of `path` before the rest.
-    fn push(&mut self, path: &[u8]) {
+impl<'p> Components<'p> {
+    /// Begins with the components of `path`.
+    fn push(&mut self, path: &'p [u8]) {
+        self.push_as(path, Cow::Borrowed);
+    }
+
+    /// Puts the components of a link's `text` before the rest.
+    fn push_link(&mut self, text: &[u8]) {
+        self.push_as(text, |part| Cow::Owned(part.into()));
+    }
+
+    fn push_as<'t>(&mut self, path: &'t [u8], component: impl Fn(&'t [u8]) -> Cow<'p, [u8]>) {
         if self.parts.is_empty() && path.last() == Some(&b'/') {
             self.must_be_directory = true;
         }
         for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).rev() {
-            self.parts.push_front(part.into());
+            self.parts.push_front(component(part));
         }
     }
 
-    fn next(&mut self) -> Option<Box<[u8]>> {
+    fn next(&mut self) -> Option<Cow<'p, [u8]>> {
         self.parts.pop_front()
     }
 
