@@ -4,12 +4,14 @@
 //! Names, defaults and help texts. Values that can be wrong in more than form (sizes, durations)
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
-use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
 use crate::image::ImageArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use uvfs_backends::memory::AccessTimes;
+use uvfs_cleaning::flags::{
+    CachedArguments, DropArguments, PolicyArguments, RefreshArguments, WarmupArguments,
+};
 use uvfs_terminal::color::When;
 use uvfs_vfs::PagePolicy;
 
@@ -601,68 +603,6 @@ impl From<LogLevel> for log::LevelFilter {
             LogLevel::Trace => log::LevelFilter::Trace,
         }
     }
-}
-
-const WARMUP_HELP: &str = "\
-Lists the directory, so that names, attributes and the listing are cached; data read with --data is cached as far as \
-there is room. Ctrl-C ends it; objects reached so far stay cached.
-
-Examples:
-  uvfs warmup -r /mnt/data                  names and attributes of all below
-  uvfs warmup -r /mnt/data/train --data     and the bytes, 16 files at once
-
-Exit status:
-  0  done
-  1  refused, interrupted, or not all could be read; standard error says why
-  2  the command line is not valid";
-
-const REFRESH_HELP: &str = "\
-Drops the cached names and attributes in and below the directory, as `uvfs drop 2:DIR`, and lists it again. Pages \
-of unchanged files stay. Lookups by programs meanwhile wait for the source.
-
-Examples:
-  uvfs refresh /mnt/data/new                after others have put files there
-  uvfs refresh -r /mnt/data                 all below is listed, too
-
-Exit status:
-  0  done
-  1  refused, interrupted, or not all could be read; standard error says why
-  2  the command line is not valid";
-
-/// `uvfs warmup`.
-#[derive(Debug, Args)]
-#[command(after_help = WARMUP_HELP)]
-pub(crate) struct WarmupArguments {
-    /// The directory, in a uvfs mount
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Include all below it, except other mounts
-    #[arg(long, short)]
-    pub(crate) recursive: bool,
-    /// Read the files
-    #[arg(long)]
-    pub(crate) data: bool,
-    /// Files read at once
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) jobs: u8,
-    /// One JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `uvfs refresh`.
-#[derive(Debug, Args)]
-#[command(after_help = REFRESH_HELP)]
-pub(crate) struct RefreshArguments {
-    /// The directory, in a uvfs mount
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// List all below it, except other mounts
-    #[arg(long, short)]
-    pub(crate) recursive: bool,
-    /// One JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@
 
 mod bucket;
 mod checks;
-mod cleaning;
 mod companion;
 mod completion;
 mod config;
@@ -44,11 +43,11 @@ mod source;
 mod stat;
 mod top;
 mod unmount;
-mod warming;
 mod web;
 
 use flags::{Arguments, Command};
 use std::process::ExitCode;
+use uvfs_cleaning as cleaning;
 use uvfs_client::{liveness, mountinfo};
 use uvfs_control::{locks as locks_report, units};
 use uvfs_terminal::output::{print_line, print_text, with_output};
@@ -76,11 +75,11 @@ fn main() -> ExitCode {
         Command::Web(arguments) => web::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
-        Command::Drop(arguments) => cleaning::drop::run(&arguments),
-        Command::Warmup(arguments) => warming::warmup(&arguments),
-        Command::Refresh(arguments) => warming::refresh(&arguments),
-        Command::Cached(arguments) => cleaning::cached::run(&arguments),
-        Command::Policy(arguments) => cleaning::policy::run(&arguments),
+        Command::Drop(arguments) => cleaning::drop(&arguments),
+        Command::Warmup(arguments) => cleaning::warmup(&arguments),
+        Command::Refresh(arguments) => cleaning::refresh(&arguments),
+        Command::Cached(arguments) => cleaning::cached(&arguments),
+        Command::Policy(arguments) => cleaning::policy(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),

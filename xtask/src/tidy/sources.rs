@@ -25,6 +25,7 @@ const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
 /// Rooms whose texts a user reads, and words of ours for which the field has one; docs/glossary.md has them all.
 const SPEAKING: &[&str] = &[
     "crates/cli/",
+    "crates/cleaning/",
     "crates/client/",
     "crates/contention-cli/",
     "crates/control/",

@@ -24,7 +24,7 @@ use uvfs_control::policies::{self, WORDS};
 ///
 /// # Errors
 /// Invalid words, and the daemon's refusals.
-pub(crate) fn run(arguments: &PolicyArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &PolicyArguments) -> Result<ExitCode, Failure> {
     match read(&arguments.words, arguments.json)? {
         Wanted::List(mountpoint) => list(&mountinfo::find(Path::new(mountpoint))?, arguments.json)?,
         Wanted::Mark(policy, directories) => mark(policy, directories)?,

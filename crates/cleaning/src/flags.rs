@@ -1,7 +1,7 @@
-//! The command lines of `uvfs drop`, `uvfs cached` and `uvfs policy`.
+//! The command lines of `uvfs drop`, `cached`, `policy`, `warmup` and `refresh`.
 //!
 //! # Boundary
-//! Names, defaults and help texts; see [`crate::flags`].
+//! Names, defaults and help texts.
 
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -86,81 +86,143 @@ Exit status:
   1  refused or failed; standard error names the cause and the remedy
   2  the command line is not valid";
 
+const WARMUP_HELP: &str = "\
+Lists the directory, so that names, attributes and the listing are cached; data read with --data is cached as far as \
+there is room. Ctrl-C ends it; objects reached so far stay cached.
+
+Examples:
+  uvfs warmup -r /mnt/data                  names and attributes of all below
+  uvfs warmup -r /mnt/data/train --data     and the bytes, 16 files at once
+
+Exit status:
+  0  done
+  1  refused, interrupted, or not all could be read; standard error says why
+  2  the command line is not valid";
+
+const REFRESH_HELP: &str = "\
+Drops the cached names and attributes in and below the directory, as `uvfs drop 2:DIR`, and lists it again. Pages \
+of unchanged files stay. Lookups by programs meanwhile wait for the source.
+
+Examples:
+  uvfs refresh /mnt/data/new                after others have put files there
+  uvfs refresh -r /mnt/data                 all below is listed, too
+
+Exit status:
+  0  done
+  1  refused, interrupted, or not all could be read; standard error says why
+  2  the command line is not valid";
+
 /// `uvfs drop`.
 #[derive(Debug, Args)]
 #[command(after_help = DROP_HELP)]
-pub(crate) struct DropArguments {
+pub struct DropArguments {
     /// The kind of objects and the directory: 1:DIR pages, 2:DIR names and inodes, 3:DIR both
     #[arg(value_name = "REQUEST", required = true)]
-    pub(crate) requests: Vec<OsString>,
+    pub requests: Vec<OsString>,
     /// Write dirty pages first, so that they can be evicted too
     #[arg(long)]
-    pub(crate) sync: bool,
+    pub sync: bool,
     /// Count the objects and drop nothing
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// One JSON object per request and line
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// All of the uvfs mount that is mounted there; the request names no directory
     #[arg(long, value_name = "MOUNTPOINT", conflicts_with = "system")]
-    pub(crate) mount: Option<PathBuf>,
+    pub mount: Option<PathBuf>,
     /// Visit only files whose names the kernel has cached, so that the walk fills no cache. Pages of files
     /// whose names were evicted stay
     #[arg(long)]
-    pub(crate) no_fill: bool,
+    pub no_fill: bool,
     /// The kernel's own switch, for all files of the machine; the request names no directory. Dirty
     /// pages are written first. Needs root
     #[arg(long, conflicts_with = "no_fill")]
-    pub(crate) system: bool,
+    pub system: bool,
 }
 
 /// `uvfs cached`.
 #[derive(Debug, Args)]
 #[command(after_help = CACHED_HELP)]
-pub(crate) struct CachedArguments {
+pub struct CachedArguments {
     /// The directory to show; mount points below it are not crossed
     #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// Levels of directories to show; deeper objects count to the deepest level shown
     #[arg(long, value_name = "N", default_value_t = 2)]
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Show it repeatedly, until Ctrl-C
     #[arg(long)]
-    pub(crate) watch: bool,
+    pub watch: bool,
     /// Time between two views: 1s, 500ms [default: 1s]
     #[arg(long, value_name = "TIME", requires = "watch", allow_hyphen_values = true)]
-    pub(crate) interval: Option<String>,
+    pub interval: Option<String>,
     /// One JSON object per view and line
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Order of directories beside each other
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
-    pub(crate) sort: Sort,
+    pub sort: Sort,
     /// Visit only files whose names the kernel has cached, so that the walk fills no cache. Pages of files
     /// whose names were evicted are not seen
     #[arg(long)]
-    pub(crate) no_fill: bool,
+    pub no_fill: bool,
     /// In a uvfs mount: show the kernel's pages of its files, as on other file systems
     #[arg(long)]
-    pub(crate) kernel: bool,
+    pub kernel: bool,
 }
 
 /// `uvfs policy`.
 #[derive(Debug, Args)]
 #[command(after_help = POLICY_HELP)]
-pub(crate) struct PolicyArguments {
+pub struct PolicyArguments {
     /// keep, once, normal or none, and directories of uvfs mounts to mark; or a mountpoint, to list its marks
     #[arg(value_name = "POLICY DIR... | MOUNTPOINT", required = true)]
-    pub(crate) words: Vec<OsString>,
+    pub words: Vec<OsString>,
     /// The list as one JSON object per mark and line
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
+}
+
+/// `uvfs warmup`.
+#[derive(Debug, Args)]
+#[command(after_help = WARMUP_HELP)]
+pub struct WarmupArguments {
+    /// The directory, in a uvfs mount
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Include all below it, except other mounts
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Read the files
+    #[arg(long)]
+    pub data: bool,
+    /// Files read at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `uvfs refresh`.
+#[derive(Debug, Args)]
+#[command(after_help = REFRESH_HELP)]
+pub struct RefreshArguments {
+    /// The directory, in a uvfs mount
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// List all below it, except other mounts
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The order of directories beside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
+pub enum Sort {
     /// Most cached first.
     Size,
     /// By name.

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Walks the mount like any program, so it caches what any program would: listings, names, attributes, and with
-//! `--data` the bytes. [`crate::cleaning`] drops names first; the daemon counts requests.
+//! `--data` the bytes. [`warmed`] drops names first; the daemon counts requests.
 //!
 //! # Concurrency
 //! One thread walks, so that a store that lists siblings together is asked in order. `--jobs` threads read files, each
@@ -12,10 +12,10 @@
 //! The daemon needs no code for it, and a mount of another program is warmed in the same way. Weakness: the read data
 //! also fills the kernel's page cache.
 
+use super::flags::{RefreshArguments, WarmupArguments};
 use crate::Failure;
-use crate::cleaning::warmed::{self, Place};
-use crate::flags::{RefreshArguments, WarmupArguments};
 use crate::shown::shown_name;
+use crate::warmed::{self, Place};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ const NEWS_TIME: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// A path that is no directory of a mount, files that could not be read, and an interruption.
-pub(crate) fn warmup(arguments: &WarmupArguments) -> Result<ExitCode, Failure> {
+pub fn warmup(arguments: &WarmupArguments) -> Result<ExitCode, Failure> {
     let place = warmed::find(&arguments.directory)?;
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let mut work = Work::new("warmup", place, arguments.recursive, &interrupt);
@@ -53,7 +53,7 @@ pub(crate) fn warmup(arguments: &WarmupArguments) -> Result<ExitCode, Failure> {
 ///
 /// # Errors
 /// As [`warmup`].
-pub(crate) fn refresh(arguments: &RefreshArguments) -> Result<ExitCode, Failure> {
+pub fn refresh(arguments: &RefreshArguments) -> Result<ExitCode, Failure> {
     let place = warmed::find(&arguments.directory)?;
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let mut work = Work::new("refresh", place, arguments.recursive, &interrupt);

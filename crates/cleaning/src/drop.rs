@@ -36,7 +36,7 @@ use uvfs_vfs::clean::request::{Refusal, Request};
 ///
 /// # Errors
 /// Invalid or impossible requests, before anything is dropped; and files that could not be reached.
-pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
     let requests: Vec<_> = arguments.requests.iter().map(parse).collect::<Result<_, _>>()?;
     if arguments.system {
         return system::run(&requests, arguments.dry_run, arguments.json);

@@ -10,6 +10,7 @@
 
 use crate::Failure;
 use crate::units::{show_bytes, show_count};
+use rustix::io::Errno;
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -65,8 +66,8 @@ fn turn(switch: &Path, request: &Request) -> Result<(), Failure> {
         io::Write::write_all(&mut file, &[request.what.digit() as u8, b'\n'])
     });
     done.map_err(|error| {
-        let remedy = match error.raw_os_error() {
-            Some(libc::EROFS) => "run it outside the container",
+        let remedy = match Errno::from_io_error(&error) {
+            Some(Errno::ROFS) => "run it outside the container",
             _ => "run as root",
         };
         Failure::refused(format!("{}: {}; {remedy}", switch.display(), crate::cause(&error)))

@@ -38,7 +38,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the directory cannot be walked.
-pub(crate) fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
     let interval = match &arguments.interval {
         None => INTERVAL,
         Some(text) => interval(text)?,

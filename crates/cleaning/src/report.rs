@@ -320,7 +320,7 @@ pub(super) mod tests {
     use super::super::tally::Tally;
     use super::*;
 
-    pub(in crate::cleaning) fn report(mode: Mode, tally: Tally) -> Report {
+    pub(crate) fn report(mode: Mode, tally: Tally) -> Report {
         let outcome = Outcome { tally, ..Outcome::default() };
         let request = Request::parse(b"1:/srv").unwrap();
         let elapsed = Duration::from_millis(1234);

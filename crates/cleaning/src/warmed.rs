@@ -15,14 +15,14 @@ use uvfs_vfs::Clean;
 
 /// A directory of a uvfs mount.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(super) struct Place {
     path: PathBuf,
     target: Target,
 }
 
 impl Place {
     /// As the user calls it.
-    pub(crate) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -31,7 +31,7 @@ impl Place {
 ///
 /// # Errors
 /// Why it is none.
-pub(crate) fn find(path: &Path) -> Result<Place, Failure> {
+pub(super) fn find(path: &Path) -> Result<Place, Failure> {
     let shown = path.display();
     let refused = |cause: &str| Failure::refused(format!("{shown}: {cause}"));
     let path = std::path::absolute(path).map_err(|error| refused(&crate::cause(&error)))?;
@@ -48,7 +48,7 @@ pub(crate) fn find(path: &Path) -> Result<Place, Failure> {
 ///
 /// # Errors
 /// If it does not answer.
-pub(crate) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
+pub(super) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
     client::reach(place.target.mount())?.report(Request::Stat)
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
 ///
 /// # Errors
 /// The reason if nothing was dropped.
-pub(crate) fn drop_names(place: &Place, interrupt: &Interrupt) -> Result<(), Failure> {
+pub(super) fn drop_names(place: &Place, interrupt: &Interrupt) -> Result<(), Failure> {
     let refused = |cause| Failure::refused(format!("{}: {cause}", place.path.display()));
     let request = place.target.request(Clean::Names).map_err(refused)?;
     let asked = CleanRequest { request, sync: false, dry_run: false };
