@@ -13,6 +13,8 @@
 pub mod acl;
 pub mod clean_request;
 pub mod control;
+pub mod fuse_reply;
+pub mod fuse_request;
 pub mod handle;
 pub mod image;
 pub mod image_write;
@@ -27,6 +29,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("acl", acl::run),
     ("clean_request", clean_request::run),
     ("control", control::run),
+    ("fuse_reply", fuse_reply::run),
+    ("fuse_request", fuse_request::run),
     ("handle", handle::run),
     ("image", image::run),
     ("image_write", image_write::run),

@@ -91,6 +91,16 @@ fn control() {
 }
 
 #[test]
+fn fuse_reply() {
+    drive("fuse_reply", 10_000);
+}
+
+#[test]
+fn fuse_request() {
+    drive("fuse_request", 10_000);
+}
+
+#[test]
 fn handle() {
     drive("handle", 5_000);
 }

@@ -1,0 +1,5 @@
+//! `uvfs_fuzz_targets::fuse_reply` under libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| uvfs_fuzz_targets::fuse_reply::run(bytes));
