@@ -4,7 +4,6 @@
 //! Names, defaults and help texts. Values that can be wrong in more than form (sizes, durations)
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
-use crate::image::ImageArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +11,7 @@ use uvfs_backends::memory::AccessTimes;
 use uvfs_cleaning::flags::{
     CachedArguments, DropArguments, PolicyArguments, RefreshArguments, WarmupArguments,
 };
+use uvfs_image_tools::ImageArguments;
 use uvfs_terminal::color::When;
 use uvfs_vfs::PagePolicy;
 

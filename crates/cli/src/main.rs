@@ -27,7 +27,6 @@ mod flags;
 mod fstab;
 mod holders;
 mod http;
-mod image;
 mod logger;
 mod memory;
 mod metrics;
@@ -80,7 +79,7 @@ fn main() -> ExitCode {
         Command::Refresh(arguments) => cleaning::refresh(&arguments),
         Command::Cached(arguments) => cleaning::cached(&arguments),
         Command::Policy(arguments) => cleaning::policy(&arguments),
-        Command::Image(arguments) => image::run(&arguments),
+        Command::Image(arguments) => uvfs_image_tools::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Completions { shell } => completion::run(shell),

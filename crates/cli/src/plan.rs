@@ -12,8 +12,6 @@ use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
 use crate::flags::{MountArguments, PageCache};
-use crate::image::info::reductions;
-use crate::image::source::{Part, Spec};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
@@ -32,6 +30,7 @@ use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_client as client;
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
+use uvfs_image_tools::{Part, Spec, reductions};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.

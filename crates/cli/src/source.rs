@@ -10,10 +10,10 @@
 
 use crate::Failure;
 use crate::bucket::{self, Address};
-use crate::image::source::Spec;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use uvfs_image_tools::Spec;
 
 /// The schemes, as refusals list them.
 pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH, s3://BUCKET/PREFIX or a plain path";

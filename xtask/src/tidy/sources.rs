@@ -26,6 +26,7 @@ const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
 const SPEAKING: &[&str] = &[
     "crates/cli/",
     "crates/cleaning/",
+    "crates/image-tools/",
     "crates/client/",
     "crates/contention-cli/",
     "crates/control/",

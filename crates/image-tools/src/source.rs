@@ -20,7 +20,7 @@ use uvfs_ext_write::{WritableFile, WritableWindow, WriteDevice};
 
 /// Which part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// All of it.
     Whole,
     /// A partition, as the kernel numbers them.
@@ -31,13 +31,13 @@ pub(crate) enum Part {
 
 /// A file, and which part of it is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// The file.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// The part.
-    pub(crate) part: Part,
+    pub part: Part,
     /// Past the host's page cache.
-    pub(crate) direct: bool,
+    pub direct: bool,
 }
 
 impl Spec {
@@ -46,7 +46,7 @@ impl Spec {
     ///
     /// # Errors
     /// An unknown word behind the question mark.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, Failure> {
+    pub fn parse(text: &[u8]) -> Result<Self, Failure> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
         let whole = Self { path: path(text), part: Part::Whole, direct: false };
         let Some(mark) = text.iter().rposition(|byte| *byte == b'?') else { return Ok(whole) };
@@ -83,7 +83,7 @@ impl Spec {
     }
 
     /// Whether `path` can hold an image: a regular file or a block device.
-    pub(crate) fn can_be(path: &Path) -> bool {
+    pub fn can_be(path: &Path) -> bool {
         path.metadata().is_ok_and(|about| about.is_file() || about.file_type().is_block_device())
     }
 
@@ -92,7 +92,7 @@ impl Spec {
     ///
     /// # Errors
     /// The contents found instead, and a remedy.
-    pub(crate) fn open(&self, otherwise: &str) -> Result<Image, Failure> {
+    pub fn open(&self, otherwise: &str) -> Result<Image, Failure> {
         let device = self.device()?;
         Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
     }
@@ -102,7 +102,7 @@ impl Spec {
     ///
     /// # Errors
     /// As [`Spec::open`]; an obstacle to writing, with the hint that reading may work.
-    pub(crate) fn open_to_write(&self, otherwise: &str) -> Result<Arc<dyn WriteDevice>, Failure> {
+    pub fn open_to_write(&self, otherwise: &str) -> Result<Arc<dyn WriteDevice>, Failure> {
         self.check_kind()?;
         let reading = "add --read-only to read it";
         if self.direct {

@@ -66,7 +66,7 @@ fn object(image: &Image) -> serde_json::Value {
 }
 
 /// The flags that reduce the service. A replay clears the flag of a journal that needs one.
-pub(crate) fn reductions(image: &Image) -> Vec<(String, &'static str)> {
+pub fn reductions(image: &Image) -> Vec<(String, &'static str)> {
     let mut reductions = image.superblock().features.reductions();
     reductions.retain(|(name, _)| name != "fast_commit" || has_fast_commits(image));
     reductions

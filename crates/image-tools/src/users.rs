@@ -23,6 +23,8 @@ use uvfs_client as client;
 const END_TIME: Duration = Duration::from_secs(30);
 /// Time after which the command reports its wait.
 const QUIET_TIME: Duration = Duration::from_millis(500);
+/// The name of the process of a daemon.
+const DAEMON: &str = "uvfs";
 /// Time between two looks at the lock.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -103,7 +105,7 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<Holder> {
 impl Holder {
     fn is_ours(self) -> bool {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid));
-        name.is_ok_and(|name| name.trim_end() == env!("CARGO_BIN_NAME"))
+        name.is_ok_and(|name| name.trim_end() == DAEMON)
     }
 
     /// The mount that it serves.

@@ -1,29 +1,39 @@
 //! `uvfs image`: disk images: made, looked at without mounting them, committed while they are mounted.
 //!
 //! # Boundary
-//! The command lines, finding the file system in a file ([`source`]), and walking to a path. The crate
-//! `uvfs_ext` has the format.
+//! The command lines, finding the file system in a file ([`Spec`]), and walking to a path. [`uvfs_ext`] has the format.
+//!
+//! # Concurrency
+//! One thread. Programs that hold the lock of an image are waited for.
 //!
 //! # Why
 //! No daemon, no FUSE and no root: a reader of images in a container has none of them. Weakness: symbolic links in a
 //! PATH are not followed; the path is that of the object itself.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod commit;
 mod create;
 mod extract;
-pub(crate) mod info;
-pub(crate) mod source;
+mod info;
+mod source;
 mod tree;
 mod users;
 
-use crate::Failure;
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use uvfs_client::mountinfo;
+use uvfs_control::units;
 use uvfs_ext::{Image, Inode, Kind, ROOT};
+use uvfs_terminal::output::{print_line, print_text};
+use uvfs_terminal::{Failure, cause, shown};
+
+pub use info::reductions;
+pub use source::{Part, Spec};
 
 const HELP: &str = "\
 IMAGE is a file or a block device with ext2, ext3 or ext4; a part of it is written IMAGE?partition=2 (as \
@@ -49,7 +59,7 @@ Exit status:
 /// `uvfs image`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct ImageArguments {
+pub struct ImageArguments {
     /// The command
     #[command(subcommand)]
     command: ImageCommand,
@@ -155,7 +165,7 @@ struct ExtractArguments {
 ///
 /// # Errors
 /// A refusal, a failure, or faults that a check found.
-pub(crate) fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         ImageCommand::Create(create) => create::run(create),
         ImageCommand::Commit { mountpoint } => commit::run(mountpoint),
