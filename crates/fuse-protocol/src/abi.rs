@@ -284,7 +284,7 @@ structures! {
     fuse_uring_ent_in_out UringEntInOut: 32, 8 {
         flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64,
     }
-    /// What lies in the header area of an entry of a ring.
+    /// The header area of an entry of a ring.
     fuse_uring_req_header UringReqHeader: 288, 8 {
         in_out: [u8; 128], op_in: [u8; 128], ring_ent_in_out: UringEntInOut,
     }
@@ -327,7 +327,7 @@ flag_words! {
 }
 
 impl InitIn {
-    /// What the kernel offers.
+    /// The flags that the kernel offers.
     #[must_use]
     pub const fn offered(&self) -> InitFlags {
         InitFlags::from_words(self.flags, self.flags2)
@@ -335,7 +335,7 @@ impl InitIn {
 }
 
 impl InitOut {
-    /// What the server accepts.
+    /// The flags that the server accepts.
     #[must_use]
     pub const fn accepted(&self) -> InitFlags {
         InitFlags::from_words(self.flags, self.flags2)

@@ -15,7 +15,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// As many zeros.
+    /// Zeros of this length.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(8)], len }
@@ -77,13 +77,13 @@ impl<'a, T: FromBytes + IntoBytes + Immutable> Packed<'a, T> {
         Self { bytes: values.as_bytes(), of: PhantomData }
     }
 
-    /// How many.
+    /// Count of its values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() / size_of::<T>()
     }
 
-    /// Whether there are none.
+    /// Whether it has no value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -106,7 +106,7 @@ impl<T: FromBytes + IntoBytes + Immutable + fmt::Debug> fmt::Debug for Packed<'_
     }
 }
 
-/// What is left of a message.
+/// The unread rest of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
         Ok(structure)
     }
 
-    /// The structure that comes next, the end of which is zero if the message ends before.
+    /// The structure that comes next; zeros complete it if the message ends before it does.
     pub(crate) fn padded<T: Structure>(&mut self) -> T {
         let mut structure = T::new_zeroed();
         let len = self.0.len().min(size_of::<T>());
@@ -151,14 +151,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As many bytes.
+    /// Bytes of this length.
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Cause> {
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(Cause::Short)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    /// As many values, in place.
+    /// An array of `count` values, in place.
     pub(crate) fn array<T>(&mut self, count: u32) -> Result<&'a [T], Cause>
     where
         T: FromBytes + Immutable + zerocopy::KnownLayout,
@@ -169,13 +169,13 @@ impl<'a> Cursor<'a> {
         Ok(array)
     }
 
-    /// As many values that need not be aligned.
+    /// An array of `count` values that need not be aligned.
     pub(crate) fn packed<T>(&mut self, count: u32) -> Result<Packed<'a, T>, Cause> {
         let len = size_of::<T>().checked_mul(count as usize).ok_or(Cause::Short)?;
         Ok(Packed { bytes: self.bytes(len)?, of: PhantomData })
     }
 
-    /// All that is left, which has as many bytes.
+    /// The rest, which has this length.
     pub(crate) fn data(&mut self, len: u32) -> Result<&'a [u8], Cause> {
         if self.0.len() != len as usize {
             return Err(Cause::DataLength);
@@ -183,18 +183,18 @@ impl<'a> Cursor<'a> {
         Ok(self.rest())
     }
 
-    /// All that is left.
+    /// The rest.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    /// Nothing is left.
+    /// The rest is empty.
     pub(crate) const fn end(&self) -> Result<(), Cause> {
         if self.0.is_empty() { Ok(()) } else { Err(Cause::Trailing) }
     }
 }
 
-/// Size before alignment: a message that is too short is so wherever it lies.
+/// The size is the first rule: a cut message is cut at any address.
 fn cast<S, D: ?Sized>(error: zerocopy::CastError<S, D>) -> Cause {
     match error {
         zerocopy::ConvertError::Alignment(_) => Cause::Misaligned,

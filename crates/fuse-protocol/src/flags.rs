@@ -155,9 +155,9 @@ words! {
         KILL_SUIDGID = 11;
     }
 
-    /// `FOPEN_*`: what the server says of an open file.
+    /// `FOPEN_*`: properties of an open file, from the server.
     OpenFlags: u32 {
-        /// Not by the page cache.
+        /// Reads and writes bypass the page cache.
         DIRECT_IO = 0;
         /// Opening does not invalidate cached pages.
         KEEP_CACHE = 1;
@@ -175,7 +175,7 @@ words! {
         PASSTHROUGH = 7;
     }
 
-    /// `FUSE_OPEN_*`: what the kernel asks of an OPEN or CREATE.
+    /// `FUSE_OPEN_*`: demands of the kernel with OPEN and CREATE.
     OpenInFlags: u32 {
         /// Remove set-id bits.
         KILL_SUIDGID = 0;
@@ -183,7 +183,7 @@ words! {
 
     /// `FUSE_RELEASE_*`.
     ReleaseFlags: u32 {
-        /// Flush, too.
+        /// Flush before the release.
         FLUSH = 0;
         /// Release the BSD lock of `lock_owner`.
         FLOCK_UNLOCK = 1;

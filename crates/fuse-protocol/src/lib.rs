@@ -9,7 +9,7 @@
 //! # In place
 //! Structures ([`abi`]) are viewed where they lie, names and data are borrowed, nothing is allocated for a request. A
 //! message must begin at a multiple of 8; [`Aligned`] is such a buffer. Every length and every terminating zero is
-//! checked, and a message has no byte beyond its parts: [`Malformed`] says what is wrong and which request to answer.
+//! checked, and a message has no byte beyond its parts: [`Malformed`] names the broken rule and the request to answer.
 //!
 //! # Why
 //! Crates for FUSE have the parts that their servers use, and their codecs are private. A transport of our own needs

@@ -1,4 +1,4 @@
-//! What is wrong with a message.
+//! Rules that a message breaks.
 
 use std::fmt;
 

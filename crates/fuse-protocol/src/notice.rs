@@ -1,4 +1,4 @@
-//! Notices: what a server writes to the device without being asked.
+//! Notices: messages that a server writes to the device without a request.
 
 use crate::abi::{
     NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut, NotifyPruneOut,
@@ -22,9 +22,9 @@ pub enum Notice<'a> {
     InvalInode {
         /// The node.
         ino: u64,
-        /// First byte; negative for the attributes alone.
+        /// First byte of the range; negative for the attributes alone.
         off: i64,
-        /// How many; 0 or negative for all that follow.
+        /// Length of the range; 0 or negative for the rest of the file.
         len: i64,
     },
     /// A name is not valid.
@@ -40,20 +40,20 @@ pub enum Notice<'a> {
     Store {
         /// The node.
         nodeid: u64,
-        /// Where they belong.
+        /// Their place in the file.
         offset: u64,
         /// The bytes.
         data: &'a [u8],
     },
-    /// Bytes of the page cache are wanted: the kernel sends NOTIFY_REPLY.
+    /// The server wants bytes of the page cache: the kernel sends NOTIFY_REPLY.
     Retrieve {
         /// Number of the NOTIFY_REPLY.
         notify_unique: u64,
         /// The node.
         nodeid: u64,
-        /// First byte.
+        /// First byte of the range.
         offset: u64,
-        /// How many at most.
+        /// Largest length of the range.
         size: u32,
     },
     /// A name is gone, if it is still that of the node.
@@ -121,7 +121,7 @@ impl<'a> Notice<'a> {
         fits.then(|| &buffer[..len])
     }
 
-    /// Calls `push` with each part: header, structure, what follows it, and the zero of a name.
+    /// Calls `push` with each part: header, structure, name or data, and the zero of a name.
     fn parts(&self, push: &mut dyn FnMut(&[u8])) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("shorter than 4 GiB");
         let mut whole = |structure: &[u8], rest: &[u8], zero: &[u8]| {

@@ -11,7 +11,7 @@ use std::fmt;
 use zerocopy::IntoBytes;
 
 impl OutHeader {
-    /// Head of a reply with as many bytes behind it.
+    /// Head of a reply that has `payload_len` bytes behind it.
     ///
     /// # Panics
     /// With 4 GiB or more, which no reply has.
@@ -42,7 +42,7 @@ impl<'a> Listing<'a> {
 
     /// Adds an entry of READDIR; `false`, and nothing is added, if it does not fit.
     ///
-    /// `next_offset` is what the kernel sends to go on behind this entry, `kind` is a `DT_*`. The kernel fails the
+    /// The kernel continues behind this entry with `next_offset`. `kind` is a `DT_*`. The kernel fails the
     /// whole listing for a name that is empty, longer than [`NAME_MAX`], or has a slash.
     #[must_use]
     pub fn push(&mut self, ino: u64, next_offset: u64, kind: u32, name: &[u8]) -> bool {
@@ -51,7 +51,7 @@ impl<'a> Listing<'a> {
 
     /// Adds an entry of READDIRPLUS; `false`, and nothing is added, if it does not fit.
     ///
-    /// The kernel counts a lookup of each node but 0, which says that the entry was not looked up. The inode number of
+    /// The kernel counts a lookup of each node but 0, by which the server returns a name without a node. The inode number of
     /// the entry is that of the attributes.
     #[must_use]
     pub fn push_plus(
@@ -110,17 +110,17 @@ impl fmt::Debug for Listing<'_> {
 pub struct Reply<'a> {
     /// Number of the request.
     pub unique: u64,
-    /// What the server answers.
+    /// The server's answer.
     pub answer: Answer<'a>,
 }
 
-/// What a server answers.
+/// A server's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Answer<'a> {
     /// A positive errno.
     Error(i32),
-    /// Success, and nothing else.
+    /// Success without a value.
     Empty,
     /// A node.
     Entry(&'a EntryOut),
@@ -146,7 +146,7 @@ pub enum Answer<'a> {
     CopyFileRange(&'a CopyFileRangeOut),
     /// Figures of the file system.
     StatFs(&'a StatfsOut),
-    /// Version and flags; what an older server leaves out is 0.
+    /// Version and flags; fields that an older server leaves out are 0.
     Init(InitOut),
     /// A conflicting lock.
     Lock(&'a LkOut),
@@ -266,7 +266,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Writes what follows the header, and returns the error in the header.
+    /// Writes the parts behind the header, and returns the error in the header.
     fn write(&self, into: &mut Vec<u8>) -> i32 {
         match *self {
             Self::Error(errno) => return -errno,
@@ -309,7 +309,7 @@ impl<'a> Answer<'a> {
 pub struct Entry<'a> {
     /// Inode number.
     pub ino: u64,
-    /// Where the next request goes on.
+    /// Offset by which the next request continues.
     pub next_offset: u64,
     /// `DT_*`.
     pub kind: u32,
@@ -339,7 +339,7 @@ impl<'a> EntriesPlus<'a> {
     }
 }
 
-/// What `parse` reads, up to the end or a fault.
+/// The items that `parse` reads, up to the end or a fault.
 fn each<'a, T>(
     bytes: &'a [u8],
     parse: impl Fn(&mut Cursor<'a>) -> Result<T, Cause>,

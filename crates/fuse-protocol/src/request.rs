@@ -19,13 +19,13 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Request<'a> {
     /// Number of the request, node, caller.
     pub header: &'a InHeader,
-    /// What the kernel asks for.
+    /// The operation, with its arguments.
     pub operation: Operation<'a>,
-    /// What a kernel adds by negotiation.
+    /// Extensions that INIT negotiated.
     pub extensions: Extensions<'a>,
 }
 
-/// What INIT negotiated about the form of requests.
+/// The form of requests, which INIT negotiates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialect {
     /// SETXATTR has the long form.
@@ -33,17 +33,17 @@ pub struct Dialect {
 }
 
 impl<'a> Request<'a> {
-    /// A whole message, as one read of `/dev/fuse` returns it; `message` begins at a multiple of 8.
+    /// Parses a whole message, as one read of `/dev/fuse` returns it; `message` begins at a multiple of 8.
     ///
     /// The form is that without [`InitFlags::SETXATTR_EXT`]; [`Dialect::parse`] knows both.
     ///
     /// # Errors
-    /// The rule that the message breaks. An operation that this version does not know is none: [`Operation::Unknown`].
+    /// The rule that the message breaks. A number that this version does not know breaks none: [`Operation::Unknown`].
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         Dialect::default().parse(message)
     }
 
-    /// A request of io_uring: `argument` is the area that begins with the fixed structure of the operation and may be
+    /// Parses a request of io_uring: `argument` is the area that begins with the fixed structure of the operation and may be
     /// longer, `payload` is the rest of the request.
     ///
     /// The form is that without [`InitFlags::SETXATTR_EXT`]; [`Dialect::from_parts`] knows both.
@@ -66,7 +66,7 @@ impl<'a> Request<'a> {
 }
 
 impl Dialect {
-    /// What these accepted flags mean.
+    /// The form that these accepted flags select.
     #[must_use]
     pub const fn of(accepted: InitFlags) -> Self {
         Self { setxattr_ext: accepted.contains(InitFlags::SETXATTR_EXT) }
@@ -81,10 +81,10 @@ impl Dialect {
         }
     }
 
-    /// As [`Request::parse`], in this form.
+    /// [`Request::parse`] in this form.
     ///
     /// # Errors
-    /// As there.
+    /// The rule that the message breaks.
     pub fn parse(self, message: &[u8]) -> Result<Request<'_>, Malformed> {
         let mut cursor = Cursor(message);
         let header: &InHeader = cursor.structure().map_err(headless)?;
@@ -101,10 +101,10 @@ impl Dialect {
         self.from_parts(header, argument, cursor.0)
     }
 
-    /// As [`Request::from_parts`], in this form.
+    /// [`Request::from_parts`] in this form.
     ///
     /// # Errors
-    /// As there.
+    /// The rule that the message breaks.
     pub fn from_parts<'a>(
         self,
         header: &'a InHeader,
@@ -153,7 +153,7 @@ macro_rules! operations {
         fixed_and_data { $($with_data:ident($data_structure:ident, $size:ident))* }
         special { $($special:tt)* }
     ) => {
-        /// What a request asks for, by the form of its message. [`Opcode`] says what each means.
+        /// An operation with its arguments. [`Opcode`] has the meaning of each.
         ///
         /// Names are without their zero, and may have any byte but zero: whether a name is empty or has a slash is for
         /// the caller to judge.
@@ -186,7 +186,7 @@ macro_rules! operations {
                 $with_data {
                     /// The fixed structure.
                     argument: &'a $data_structure,
-                    #[doc = concat!("As many bytes as `", stringify!($size), "` says.")]
+                    #[doc = concat!("Bytes of the length `", stringify!($size), "`.")]
                     data: &'a [u8],
                 },
             )*
@@ -278,7 +278,7 @@ operations! {
     special {
         /// [`Opcode::BatchForget`]
         BatchForget(&'a [ForgetOne]),
-        /// [`Opcode::Init`]; what an older kernel leaves out is 0.
+        /// [`Opcode::Init`]; fields that an older kernel leaves out are 0.
         Init(InitIn),
         /// [`Opcode::RemoveMapping`]
         RemoveMapping(Packed<'a, RemovemappingOne>),
@@ -297,7 +297,7 @@ operations! {
         SetXattr {
             /// The attribute, without its zero.
             name: &'a [u8],
-            /// As many bytes as the message states.
+            /// Its value, of the length that the message states.
             value: &'a [u8],
             /// `XATTR_CREATE` or `XATTR_REPLACE`.
             flags: u32,
@@ -328,7 +328,7 @@ impl<'a> Operation<'a> {
                 let head: &BatchForgetIn = argument.structure()?;
                 Self::BatchForget(payload.array(head.count)?)
             }
-            // Version and minor version are the least: a kernel before 7.6.
+            // Every kernel sends both versions.
             Opcode::Init if argument.0.len() < 8 => return Err(Cause::Short),
             Opcode::Init => Self::Init(argument.padded()),
             Opcode::RemoveMapping => {

@@ -1,5 +1,5 @@
-//! The running kernel against the codec: a small file system that is nothing but the codec, and the calls that make
-//! the kernel send each operation that an ordinary mount can have.
+//! The running kernel against the codec: a file system that needs the codec alone, and calls for which the kernel sends
+//! forty operations.
 //!
 //! With `UVFS_FUSE_RECORD=FOLDER`, the first message of each operation is written there: the seeds of the fuzz target.
 
@@ -90,7 +90,7 @@ impl Server {
         let open = abi::OpenOut { fh: 1, ..Default::default() };
         match request.operation {
             P::Init(init) => {
-                // What changes how the kernel answers, but not what it sends, is not accepted.
+                // Flags that add to messages or send more operations.
                 let wanted = InitFlags::SETXATTR_EXT
                     | InitFlags::POSIX_LOCKS
                     | InitFlags::FLOCK_LOCKS
@@ -304,7 +304,7 @@ fn notices(device: &mut File, nodeid: u64) {
     }
 }
 
-/// What the kernel sends for [`calls`], from Linux 6.12 on.
+/// The operations that the kernel sends for [`calls`], from Linux 6.6 on.
 const SENT: &[Opcode] = {
     use Opcode as O;
     &[

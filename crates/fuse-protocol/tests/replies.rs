@@ -78,7 +78,7 @@ fn notices<'a>(words: &'a [u64], data: &'a [u8]) -> [Notice<'a>; 9] {
 }
 
 proptest! {
-    /// What is built is what is parsed; every cut is refused, unless the last part has any length.
+    /// The parser returns the answer that the builder got. It refuses every cut, unless the last part may have any length.
     #[test]
     fn every_reply_round_trips(words in vec(any::<u64>(), 40), data in vec(any::<u8>(), 0..80)) {
         for &opcode in Opcode::ALL {
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// A listing has what was pushed, up to the entry that did not fit; its padding is zero.
+    /// A listing has every entry that was pushed and fits; its padding is zero.
     #[test]
     fn every_listing_round_trips(names in names(), room in 0..700_usize, dirt: u8) {
         let mut buffer = vec![dirt; room];
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// The kernel takes no success, and no errno of its own, and nothing behind an error.
+/// The kernel refuses an errno out of its range, bytes behind an error, and success where it expects no reply.
 #[test]
 fn what_the_kernel_refuses_is_refused() {
     let reply = |opcode, error, unique, more: usize| {

@@ -9,7 +9,7 @@ use uvfs_fuse_protocol::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What any operation may borrow from.
+/// Material that operations borrow.
 #[derive(Debug)]
 struct Material {
     /// Words, so that structures lie in them as they are.
@@ -141,7 +141,7 @@ fn by_ring<'a>(
 }
 
 proptest! {
-    /// What is built is what is parsed, in both forms and by both ways.
+    /// The parser returns the operation that the builder got, in both forms and by both ways.
     #[test]
     fn every_operation_round_trips(material in material(), unique: u64, long: bool) {
         for &opcode in Opcode::ALL {
@@ -167,7 +167,7 @@ proptest! {
         }
     }
 
-    /// A message that is cut is refused, whether its header knows or not; INIT alone has shorter forms.
+    /// The parser refuses a cut message, with the old length in its header and with the new one; INIT alone has shorter forms.
     #[test]
     fn what_is_cut_is_refused(material in material()) {
         for &opcode in Opcode::ALL {
@@ -190,7 +190,7 @@ proptest! {
         }
     }
 
-    /// A byte too many is refused, too, but behind an INIT.
+    /// The parser refuses one more byte, except behind an INIT.
     #[test]
     fn what_is_too_long_is_refused(material in material()) {
         for &opcode in Opcode::ALL {
@@ -260,7 +260,7 @@ fn an_unknown_operation_is_no_fault() {
     }
 }
 
-/// A buffer that does not begin at a multiple of 8 is the caller's fault, and is said to be.
+/// A buffer that does not begin at a multiple of 8 has a cause of its own: the fault is the caller's.
 #[test]
 fn a_misaligned_message_is_refused() {
     let message = Operation::StatFs.encode(&InHeader::default());
@@ -292,7 +292,7 @@ fn short_forms_of_init_are_filled_with_zeros() {
     }
 }
 
-/// The second word counts only where the first says so, on both sides.
+/// The second word counts only with a bit of the first, on both sides.
 #[test]
 fn flags_of_an_init_are_two_words() {
     let both = InitFlags::OVER_IO_URING | InitFlags::ASYNC_READ;

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 /// One input.
 ///
 /// # Panics
-/// If it is treated as it should not be.
+/// If a law is broken.
 pub fn run(bytes: &[u8]) {
     let [which, fits, message @ ..] = bytes else { return };
     let opcode = Opcode::ALL[usize::from(*which) % Opcode::ALL.len()];
@@ -38,7 +38,7 @@ pub fn run(bytes: &[u8]) {
 fn answered(message: &Aligned, reply: Reply<'_>) {
     let again = reply.encode();
     match reply.answer {
-        // Its version says how long it is.
+        // Its length depends on its version.
         Answer::Init(_) => {}
         Answer::Entries(entries) => {
             assert_eq!(again, *message);

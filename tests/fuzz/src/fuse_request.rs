@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 /// One input: a message, or one whose header needs its length.
 ///
 /// # Panics
-/// If it is treated as it should not be.
+/// If a law is broken.
 pub fn run(bytes: &[u8]) {
     let mut message = Aligned::from(bytes);
     one(&message);
@@ -62,7 +62,7 @@ fn accepted(message: &Aligned, dialect: Dialect, request: Request<'_>) {
     }
 }
 
-/// What follows the fixed structure and the names.
+/// The part behind the fixed structure and the names.
 enum Tail {
     None,
     /// Bytes; their count is a word of the fixed structure at this offset.
