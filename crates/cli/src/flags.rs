@@ -12,6 +12,7 @@ use uvfs_cleaning::flags::{
     CachedArguments, DropArguments, PolicyArguments, RefreshArguments, WarmupArguments,
 };
 use uvfs_image_tools::ImageArguments;
+use uvfs_fuse::Transport;
 use uvfs_terminal::color::When;
 use uvfs_vfs::PagePolicy;
 
@@ -336,6 +337,9 @@ pub(crate) struct MountArguments {
     /// Pass file data through the daemon instead of letting the kernel read and write host files
     #[arg(long)]
     pub(crate) no_passthrough: bool,
+    /// How requests come from the kernel
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = TransportFlag::Auto)]
+    pub(crate) transport: TransportFlag,
     /// Leave out `.uvfs` in the root of the mount, whose file `drop_caches` cleans directories when a request
     /// is written to it; a name `.uvfs` of the source can be seen then
     #[arg(long)]
@@ -562,6 +566,27 @@ pub(crate) enum PageCache {
     /// In uvfs; dirty pages are written back to the source within --write-back-delay, in large runs, or by close
     /// or fsync, which report errors; `sync` does not write them earlier
     WriteBack,
+}
+
+/// `--transport`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportFlag {
+    /// The best for the source, of those that the kernel offers
+    Auto,
+    /// One by one from /dev/fuse, which every kernel has
+    Device,
+    /// By io_uring, with a queue for each core: Linux 6.14, and the module's parameter enable_uring
+    Ring,
+}
+
+impl From<TransportFlag> for Transport {
+    fn from(flag: TransportFlag) -> Self {
+        match flag {
+            TransportFlag::Auto => Self::Auto,
+            TransportFlag::Device => Self::Device,
+            TransportFlag::Ring => Self::Ring,
+        }
+    }
 }
 
 impl From<PageCache> for PagePolicy {

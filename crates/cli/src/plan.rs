@@ -31,6 +31,7 @@ use uvfs_client as client;
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_image_tools::{Part, Spec, reductions};
+use uvfs_fuse::Transport;
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
@@ -148,6 +149,7 @@ pub(crate) struct Plan {
     pub(crate) overhead: Overhead,
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
+    pub(crate) transport: Transport,
     /// The kernel's read-ahead; `None` for the kernel's default.
     pub(crate) kernel_read_ahead_kib: Option<u32>,
     /// The directories that are marked from the start.
@@ -166,6 +168,8 @@ pub(crate) struct Options {
     pub(crate) watch: bool,
     pub(crate) passthrough: bool,
     pub(crate) control_dir: bool,
+    /// As it was asked for; `frontend.queues` says what came of it.
+    pub(crate) transport: String,
     pub(crate) page_cache: Option<String>,
     pub(crate) daemon: bool,
     /// Where a scraper is answered, with the port that was found.
@@ -210,6 +214,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         watch: arguments.watch,
         control_dir: !arguments.no_control_dir,
         passthrough: !arguments.no_passthrough && !caches_pages(arguments),
+        transport: show(arguments.transport),
         page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
         metrics: None,
@@ -231,6 +236,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         config,
         overhead,
         readers,
+        transport: arguments.transport.into(),
         kernel_read_ahead_kib,
         policies,
         name,
@@ -453,8 +459,8 @@ fn caches_pages(arguments: &MountArguments) -> bool {
 }
 
 /// As it is written on the command line.
-fn show(cache: PageCache) -> String {
-    cache.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+fn show(flag: impl ValueEnum) -> String {
+    flag.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// A size for `--read-ahead`, which may be zero.

@@ -365,6 +365,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         allow_other: plan.options.allow_other,
         read_only: plan.options.read_only,
         readers: plan.readers,
+        transport: plan.transport,
         kernel_read_ahead_kib: plan.kernel_read_ahead_kib,
         passthrough: if plan.options.passthrough { Passthrough::Auto } else { Passthrough::Off },
         control_directory: plan.options.control_dir,

@@ -9,7 +9,8 @@
 //! * `mount`: starting and ending a session.
 //! * `server`: requests, in no transport's terms: node ids, open files, replies as plain values.
 //! * `dispatch`: the work of each request, its thread, and the time of its answer.
-//! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
+//! * `transport`: messages of the kernel to values of the server and back, by `/dev/fuse` or rings.
+//! * `helper`: the program that mounts for users without that right.
 //! * `work`: the thread that read a request answers hits; misses may wait on another thread.
 //! * `clean`: empties our caches and the kernel's of one directory, ours first.
 //! * `control_socket`: answers the `uvfs` command for a mount that a program serves.
@@ -22,6 +23,7 @@ mod clean;
 mod control_socket;
 mod direct;
 mod dispatch;
+mod helper;
 pub mod lock_order;
 mod mount;
 mod mount_error;
@@ -36,5 +38,6 @@ pub use clean::Cleaner;
 pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
 pub use mount_error::MountError;
 pub use statistics::{MountStatistics, RequestCount};
+pub use transport::Transport;
 pub use uvfs_control::cleaned::{Cleaned, Kernel, KernelHow};
 pub use uvfs_control::level::AskedOf;

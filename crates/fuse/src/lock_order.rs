@@ -38,4 +38,6 @@ uvfs_concurrent::lock_classes! {
     FUSE_DIRECT = 45, "fuse-direct", "direct writes whose pages the kernel has to drop, and the count of threads for it";
     /// The notifier's queue.
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
+    /// Answered slots of a ring.
+    FUSE_RING = 55, "fuse-ring", "slots of one core's ring whose answers wait to be handed to the kernel";
 }

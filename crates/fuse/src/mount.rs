@@ -7,24 +7,23 @@
 
 use crate::clean::{Bridge, Cleaner, Pressure, Relief, Turns};
 use crate::control_socket::{self, ShownOptions};
+use crate::helper;
 use crate::lock_order;
-use crate::mount_error::{DEVICE, MountError, in_a_line};
+use crate::mount_error::MountError;
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
-use crate::transport::{Connection, Session, Wanted};
+use crate::transport::{Connection, Session, Transport};
 use crate::work::Work;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -32,6 +31,7 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_control::cleaned::Cleaned;
 use uvfs_control::level::AskedOf;
+use uvfs_fuse_device::Device;
 use uvfs_vfs::{Clean, CleanProgress, Dirty, InodeId, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
@@ -43,11 +43,6 @@ pub enum Passthrough {
     /// Never: all data passes through uvfs.
     Off,
 }
-
-/// The program that mounts and unmounts for users without that right.
-const HELPER: &str = "fusermount3";
-/// Where it is installed.
-const HELPER_FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +72,8 @@ pub struct MountOptions {
     pub kernel_read_ahead_kib: Option<u32>,
     /// Direct reads and writes of host files.
     pub passthrough: Passthrough,
+    /// How requests come from the kernel.
+    pub transport: Transport,
     /// Have a directory `.uvfs` in the root, found by name and not listed, with a file `drop_caches`: a
     /// request written to it ([`uvfs_vfs::clean::request`]) cleans a directory of the mount. It hides
     /// an object of that name in the store. Default true.
@@ -99,6 +96,7 @@ impl Default for MountOptions {
             readers: None,
             kernel_read_ahead_kib: None,
             passthrough: Passthrough::default(),
+            transport: Transport::default(),
             control_directory: true,
             control_socket: true,
             prepare_thread: None,
@@ -121,6 +119,7 @@ impl fmt::Debug for MountOptions {
             .field("readers", &self.readers)
             .field("kernel_read_ahead_kib", &self.kernel_read_ahead_kib)
             .field("passthrough", &self.passthrough)
+            .field("transport", &self.transport)
             .field("control_directory", &self.control_directory)
             .field("control_socket", &self.control_socket)
             .finish_non_exhaustive()
@@ -185,10 +184,10 @@ impl Mount {
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;
         let undo = LazyUnmount(Some(&mountpoint));
         let failed = |error| MountError::session(&mountpoint, error);
-        let connection = session.connection().map_err(failed)?;
-        server.direct.connect(Box::new(connection.try_clone().map_err(failed)?));
+        let connection = session.connection();
+        server.direct.connect(Box::new(connection.clone()));
         let notices = server.notices.clone();
-        let kernel = Box::new(connection.try_clone().map_err(failed)?);
+        let kernel = Box::new(connection.clone());
         let notifier =
             notices.start(kernel, server.nodes.clone(), server.counters.clone()).map_err(failed)?;
         let end = Arc::new(End {
@@ -196,7 +195,7 @@ impl Mount {
             changed: Condvar::default(),
         });
         let turns = Turns::new();
-        let kernel = Box::new(connection.try_clone().map_err(failed)?);
+        let kernel = Box::new(connection.clone());
         let (nodes, counters) = (server.nodes.clone(), server.counters.clone());
         let bridge =
             Bridge::new(vfs.clone(), nodes, counters, kernel, notices.clone(), turns.clone());
@@ -308,6 +307,7 @@ impl Live {
             missing: self.server.nodes.missing.count(),
             files: self.server.files.count(),
             passthrough: self.connection.passthrough(),
+            queues: self.connection.queues(),
             ..self.server.counters.snapshot()
         }
     }
@@ -380,43 +380,9 @@ pub fn unmount(mountpoint: &Path, how: Unmount) -> io::Result<()> {
         Unmount::Lazy => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
     };
     match rustix::mount::unmount(mountpoint, flags) {
-        Err(rustix::io::Errno::PERM) => unmount_by_helper(mountpoint, how),
+        Err(rustix::io::Errno::PERM) => helper::unmount(mountpoint, how == Unmount::Lazy),
         other => Ok(other?),
     }
-}
-
-/// Unmounts for a user without the right to: the set-id helper checks that the mount is theirs.
-fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
-    let mut command = Command::new(helper());
-    command.arg("-u");
-    if how == Unmount::Lazy {
-        command.arg("-z");
-    }
-    let output = command.arg("--").arg(mountpoint).output().map_err(|error| {
-        // Otherwise the cause would be read as one of the mount point's.
-        match error.kind() {
-            io::ErrorKind::NotFound => error,
-            kind => io::Error::new(kind, format!("fusermount3: {error}")),
-        }
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = in_a_line(&String::from_utf8_lossy(&output.stderr));
-    match said.contains("busy") {
-        true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        false => Err(io::Error::other(said)),
-    }
-}
-
-/// The set-id helper: of PATH, or where it is installed as a rule. A daemon of cron or of a unit may have a PATH without it.
-fn helper() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = HELPER_FOLDERS.map(PathBuf::from);
-    let mut candidates =
-        std::env::split_paths(&path).chain(usual).map(|folder| folder.join(HELPER));
-    let found = candidates.find(|program| program.is_absolute() && program.is_file());
-    found.unwrap_or_else(|| HELPER.into())
 }
 
 /// One reader stays free for hits while others wait for the store. One more than the cores, so that each core has a
@@ -436,29 +402,30 @@ fn open_session(
     server: &Arc<Server>,
     work: &Arc<Work>,
 ) -> Result<Session, MountError> {
-    let (allow_other, read_only) = (options.allow_other, options.read_only);
-    let wanted = Wanted { readers, allow_other, read_only, source: options.source() };
-    if rustix::process::geteuid().is_root() {
-        let device = mount_directly(mountpoint, options)?;
-        let undo = LazyUnmount(Some(mountpoint));
-        let session = Session::over(device, server.clone(), work.clone(), &wanted)
-            .map_err(|error| MountError::session(mountpoint, error))?;
-        std::mem::forget(undo);
-        // Behind the greeting, which sets it too.
-        if let Some(kib) = options.kernel_read_ahead_kib
-            && let Err(error) = set_read_ahead(mountpoint, kib)
+    let device = match mount_directly(mountpoint, options) {
+        Err(MountError::Refused { source, .. })
+            if source.raw_os_error() == Some(libc::EPERM)
+                && !rustix::process::geteuid().is_root() =>
         {
-            log::info!(
-                "{}: cannot set the kernel's read-ahead, so its default stays: {error}",
-                mountpoint.display()
-            );
+            mount_by_helper(mountpoint, options)?
         }
-        return Ok(session);
+        other => other?,
+    };
+    let undo = LazyUnmount(Some(mountpoint));
+    let session = Session::over(device, server.clone(), work.clone(), (options.transport, readers))
+        .map_err(|error| MountError::session(mountpoint, error))?;
+    std::mem::forget(undo);
+    // Behind the greeting, which sets it too.
+    if rustix::process::geteuid().is_root()
+        && let Some(kib) = options.kernel_read_ahead_kib
+        && let Err(error) = set_read_ahead(mountpoint, kib)
+    {
+        log::info!(
+            "{}: cannot set the kernel's read-ahead, so its default stays: {error}",
+            mountpoint.display()
+        );
     }
-    // The FUSE crate would report a device without permission as a refusal to mount.
-    open_device()?;
-    Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &wanted)
-        .map_err(|error| MountError::helper(mountpoint, &error))
+    Ok(session)
 }
 
 /// The kernel sends no request for this, so it works before the session serves.
@@ -469,17 +436,12 @@ fn set_read_ahead(mountpoint: &Path, kib: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
 }
 
-fn open_device() -> Result<File, MountError> {
-    let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
-    opened.map_err(|source| MountError::Device { source })
-}
-
 /// mount(2), for users with the right to mount.
-fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let device = open_device()?;
+fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    let device = Device::open().map_err(|source| MountError::Device { source })?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
-        device.as_raw_fd(),
+        device.as_fd().as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
@@ -495,7 +457,19 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     let source = CString::new(options.source()).map_err(|error| refused(error.into()))?;
     rustix::mount::mount(&source, mountpoint, "fuse.uvfs", flags, data.as_c_str())
         .map_err(|error| refused(error.into()))?;
-    Ok(device.into())
+    Ok(device)
+}
+
+/// For a user without the right to mount.
+fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    // The helper splits its options at commas.
+    let source = options.source().replace('\\', "\\\\").replace(',', "\\,");
+    let access = if options.read_only { "ro" } else { "rw" };
+    let others = if options.allow_other { ",allow_other" } else { "" };
+    let options =
+        format!("fsname={source},subtype=uvfs,default_permissions,nodev,nosuid,{access}{others}");
+    let device = helper::mount(mountpoint, &options);
+    device.map(Device::from).map_err(|error| MountError::helper(mountpoint, &error))
 }
 
 /// Starts the session thread; returns when it is prepared.

@@ -7,9 +7,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// The device through which a FUSE server talks to the kernel.
-pub(crate) const DEVICE: &str = "/dev/fuse";
+use uvfs_fuse_device::PATH as DEVICE;
 
 /// Why [`crate::Mount::start`] failed. Nothing stays mounted.
 #[derive(Debug)]
@@ -59,7 +57,7 @@ impl MountError {
         Self::Session { path: path.to_owned(), source }
     }
 
-    /// `error` of the FUSE crate, which mounted by the helper, in whose words it is then.
+    /// `error` of running the helper, or its words.
     pub(crate) fn helper(path: &Path, error: &io::Error) -> Self {
         let source = match error.raw_os_error() {
             Some(errno) => io::Error::from_raw_os_error(errno),

@@ -139,6 +139,8 @@ pub struct MountStatistics {
     pub missing: u64,
     /// Open files and directories.
     pub files: u64,
+    /// Queues of io_uring by which requests come, one for each core; 0 if they come by `/dev/fuse`.
+    pub queues: usize,
     /// Whether the kernel may read and write host files directly.
     pub passthrough: bool,
     /// Requests by kind, those that never came left out: `requests` has their numbers, `latency` how long they took.
@@ -203,6 +205,7 @@ impl Counters {
             lookups: 0,
             missing: 0,
             files: 0,
+            queues: 0,
             passthrough: false,
             requests: self.requests.snapshot(),
             hits: self.hits.total(),

@@ -126,7 +126,7 @@ impl<'a, 'p, R: Reply> Listing<'a, 'p, R> {
                 generation: 0,
                 number,
                 attributes: &own.attributes,
-                valid: Duration::ZERO,
+                valid: (Duration::ZERO, Duration::ZERO),
             })
         })
     }
@@ -162,7 +162,7 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
             generation: 0,
             number,
             attributes: &Attributes::new(number, kind, 0),
-            valid: Duration::ZERO,
+            valid: (Duration::ZERO, Duration::ZERO),
         })
     }
 
@@ -187,8 +187,7 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
             generation,
             number: id,
             attributes,
-            // The protocol has two times here, the FUSE crate one: the shorter is right for both.
-            valid: valid.0.min(valid.1),
+            valid,
         });
         match taken {
             true => self.counted.push(id),

@@ -52,6 +52,16 @@ struct Shared<R: Reply> {
     passthrough: Arc<AtomicBool>,
     /// The store never waits: everything runs on the reader.
     prompt: bool,
+    readers: Readers,
+}
+
+/// Whether a request may wait on the thread that took it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Yes, if another one stays free.
+    MayWait,
+    /// No: no other thread takes its place.
+    NeverWait,
 }
 
 /// The workers that run a request which its reader cannot run.
@@ -66,11 +76,12 @@ enum Lane {
 }
 
 impl<R: Reply> Dispatcher<R> {
-    pub(crate) fn new(server: Arc<Server>, work: Arc<Work>) -> Self {
+    pub(crate) fn new(server: Arc<Server>, work: Arc<Work>, readers: Readers) -> Self {
         let prompt = server.vfs.capabilities().waits == Waits::Never;
         let passthrough = Arc::new(AtomicBool::new(false));
         let backings = Backings::new();
-        Self { shared: Arc::new(Shared { server, work, backings, passthrough, prompt }) }
+        let shared = Shared { server, work, backings, passthrough, prompt, readers };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -149,9 +160,10 @@ impl<R: Reply> Shared<R> {
 
     /// Permission to run on this reader a job that may wait: with a pass, or without one if the store never waits.
     fn may_wait_here(&self) -> Option<Option<Pass<'_>>> {
-        let leave = match self.prompt {
-            true => Some(None),
-            false => self.work.try_inline().map(Some),
+        let leave = match (self.prompt, self.readers) {
+            (true, _) => Some(None),
+            (false, Readers::MayWait) => self.work.try_inline().map(Some),
+            (false, Readers::NeverWait) => None,
         };
         if leave.is_some() {
             self.server.counters.inline.hit();

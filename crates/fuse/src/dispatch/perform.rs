@@ -287,8 +287,8 @@ fn create<R: Reply>(
     };
     let (node, passed) = (attrs.node_id, backing.is_some());
     let through = through(backing, flags, keep);
-    let (valid, opened) = (attrs.valid.min(entry_valid), Opened { handle, through });
-    pending.finish(Ok(Answer::Created { attrs, valid, generation, opened }));
+    let opened = Opened { handle, through };
+    pending.finish(Ok(Answer::Created { attrs, entry_valid, generation, opened }));
     if passed {
         // The kernel keeps the attributes for the lifetime of the name.
         server.direct.attributes_changed(node);

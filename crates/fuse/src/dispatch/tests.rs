@@ -112,7 +112,10 @@ impl Front {
         // As a mount of the command asks for it.
         let settings = Settings { passthrough: true, control_directory: false };
         let server = Arc::new(Server::new(vfs, settings));
-        Self { dispatcher: Dispatcher::new(server, Arc::new(Work::new(readers))), store }
+        Self {
+            dispatcher: Dispatcher::new(server, Arc::new(Work::new(readers)), Readers::MayWait),
+            store,
+        }
     }
 
     /// How `request` is answered; `None`: not at all.

@@ -239,8 +239,7 @@ pub(crate) enum Answer<'a, B> {
     Opened(Opened<B>),
     Created {
         attrs: Attrs,
-        /// For the name and the attributes: the message has one time for both.
-        valid: Duration,
+        entry_valid: Duration,
         generation: u32,
         opened: Opened<B>,
     },
@@ -263,8 +262,8 @@ pub(crate) struct Listed<'a> {
     /// The number that users see.
     pub(crate) number: u64,
     pub(crate) attributes: &'a Attributes,
-    /// For how long attributes and name hold.
-    pub(crate) valid: Duration,
+    /// For how long the name and the attributes hold.
+    pub(crate) valid: (Duration, Duration),
 }
 
 /// The receiver of the answer to one request. Dropped unanswered (its handler panicked), it answers EIO.

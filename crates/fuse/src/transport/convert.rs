@@ -1,38 +1,36 @@
-//! Conversion between values of the server and of the FUSE crate.
+//! Conversion between values of the server and structures of the protocol.
 
-use crate::server::Attrs;
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
-use std::time::{SystemTime, UNIX_EPOCH};
-use uvfs_vfs::{Attributes, Error, FileKind, SetTime, Timestamp};
+use crate::server::{Attrs, EntryOut, nodes};
+use std::time::Duration;
+use uvfs_fuse_protocol::abi;
+use uvfs_vfs::{Attributes, FileKind, SetTime, Timestamp, Totals};
 
-pub(super) fn errno(error: &Error) -> Errno {
-    Errno::from_i32(error.errno())
-}
-
-pub(super) fn file_type(kind: FileKind) -> FileType {
+/// The bits of a mode that say the kind.
+pub(super) fn kind_bits(kind: FileKind) -> u32 {
     match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+        FileKind::CharDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
     }
 }
 
 /// Users see `number` as the inode number.
-pub(super) fn file_attr(attributes: &Attributes, number: u64) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(number),
+pub(super) fn attr(attributes: &Attributes, number: u64) -> abi::Attr {
+    abi::Attr {
+        ino: number,
         size: attributes.size,
         blocks: attributes.blocks,
-        atime: attributes.atime.into(),
-        mtime: attributes.mtime.into(),
-        ctime: attributes.ctime.into(),
-        crtime: attributes.btime.map_or(UNIX_EPOCH, Into::into),
-        kind: file_type(attributes.kind),
-        perm: (attributes.mode & 0o7777) as u16,
+        atime: attributes.atime.seconds as u64,
+        mtime: attributes.mtime.seconds as u64,
+        ctime: attributes.ctime.seconds as u64,
+        atimensec: attributes.atime.nanoseconds,
+        mtimensec: attributes.mtime.nanoseconds,
+        ctimensec: attributes.ctime.nanoseconds,
+        mode: attributes.mode & 0o7777 | kind_bits(attributes.kind),
         nlink: attributes.links,
         uid: attributes.uid,
         gid: attributes.gid,
@@ -42,56 +40,93 @@ pub(super) fn file_attr(attributes: &Attributes, number: u64) -> FileAttr {
     }
 }
 
-impl Attrs {
-    /// For an entry: the FUSE crate takes the node id from the inode number.
-    pub(super) fn entry_attr(&self) -> FileAttr {
-        file_attr(&self.attributes, self.node_id)
-    }
-
-    /// For attributes alone: the root shows its own number.
-    pub(super) fn attr(&self) -> FileAttr {
-        let root = self.node_id == crate::server::nodes::ROOT;
-        let number = if root { self.attributes.number } else { self.node_id };
-        file_attr(&self.attributes, number)
-    }
+pub(super) fn attr_out(attrs: &Attrs) -> abi::AttrOut {
+    // The root shows its own number.
+    let root = attrs.node_id == nodes::ROOT;
+    let number = if root { attrs.attributes.number } else { attrs.node_id };
+    let (attr_valid, attr_valid_nsec) = time(attrs.valid);
+    let attr = attr(&attrs.attributes, number);
+    abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr }
 }
 
-/// The entry by which the kernel caches a missing name: node id 0.
-pub(super) fn missing_attr() -> FileAttr {
-    file_attr(&Attributes::new(0, FileKind::Regular, 0), 0)
+/// A found entry.
+pub(super) fn found(attrs: &Attrs, valid: Duration, generation: u32) -> abi::EntryOut {
+    let node = (attrs.node_id, generation);
+    entry(node, (valid, attrs.valid), attr(&attrs.attributes, attrs.node_id))
 }
 
-pub(super) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(timestamp(time)),
-    }
-}
-
-/// The crate reads a time before 1970 with its nanoseconds counted backwards: the kernel's (-1 s,
-/// +0.5 s) arrives as 1.5 s before the epoch. Its encoding of replies is right.
-fn timestamp(time: SystemTime) -> Timestamp {
-    match UNIX_EPOCH.duration_since(time) {
-        Ok(before) if !before.is_zero() => {
-            Timestamp { seconds: -(before.as_secs() as i64), nanoseconds: before.subsec_nanos() }
+/// The entry for the kernel; `None`: ENOENT, which it does not cache.
+pub(super) fn entry_out(out: &EntryOut) -> Option<abi::EntryOut> {
+    match out {
+        EntryOut::Found { attrs, entry_valid, generation } => {
+            Some(found(attrs, *entry_valid, *generation))
         }
-        _ => time.into(),
+        EntryOut::Missing(Duration::ZERO) => None,
+        // The kernel caches a missing name by an entry without a node.
+        EntryOut::Missing(valid) => Some(entry((0, 0), (*valid, *valid), abi::Attr::default())),
+    }
+}
+
+/// An entry of `(node, generation)`, valid for `(name, attributes)`.
+pub(super) fn entry(
+    (nodeid, generation): (u64, u32),
+    (of_name, of_attributes): (Duration, Duration),
+    attr: abi::Attr,
+) -> abi::EntryOut {
+    let ((entry_valid, entry_valid_nsec), (attr_valid, attr_valid_nsec)) =
+        (time(of_name), time(of_attributes));
+    abi::EntryOut {
+        nodeid,
+        generation: generation.into(),
+        entry_valid,
+        attr_valid,
+        entry_valid_nsec,
+        attr_valid_nsec,
+        attr,
+    }
+}
+
+fn time(duration: Duration) -> (u64, u32) {
+    (duration.as_secs(), duration.subsec_nanos())
+}
+
+pub(super) fn statfs(totals: &Totals) -> abi::StatfsOut {
+    abi::StatfsOut {
+        st: abi::Kstatfs {
+            blocks: totals.blocks,
+            bfree: totals.blocks_free,
+            bavail: totals.blocks_available,
+            files: totals.files,
+            ffree: totals.files_free,
+            bsize: totals.block_size,
+            namelen: totals.name_max,
+            frsize: totals.block_size,
+            ..Default::default()
+        },
+    }
+}
+
+/// A time of SETATTR: `now`, or as the kernel counts them.
+pub(super) fn set_time(now: bool, seconds: u64, nanoseconds: u32) -> SetTime {
+    match now {
+        true => SetTime::Now,
+        false => SetTime::At(Timestamp { seconds: seconds as i64, nanoseconds }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// Bug: `utimensat` with (-1 s, 500 ms) through a mount came back as (-2 s, 500 ms).
     #[test]
     fn times_before_the_epoch_are_read_as_the_kernel_meant_them() {
-        let sent = UNIX_EPOCH - Duration::new(1, 500_000_000);
         let meant = Timestamp { seconds: -1, nanoseconds: 500_000_000 };
-        assert_eq!(timestamp(sent), meant);
-        let after = UNIX_EPOCH + Duration::new(1, 500_000_000);
-        assert_eq!(timestamp(after), Timestamp { seconds: 1, nanoseconds: 500_000_000 });
-        assert_eq!(timestamp(UNIX_EPOCH), Timestamp::default());
+        assert_eq!(set_time(false, -1i64 as u64, 500_000_000), SetTime::At(meant));
+        let mut attributes = Attributes::new(7, FileKind::Regular, 0o644);
+        attributes.mtime = meant;
+        let attr = attr(&attributes, 7);
+        assert_eq!((attr.mtime as i64, attr.mtimensec), (-1, 500_000_000));
+        assert_eq!(attr.mode, 0o100_644);
     }
 }

@@ -1,20 +1,21 @@
 //! How requests arrive and replies are sent.
 //!
 //! # Boundary
-//! [`crate::server`] uses plain values. This folder speaks to the kernel, and only it names the FUSE crate (`cargo
-//! xtask tidy` checks it). Today there is one transport, over that crate's read-write loop (`fuser_transport`). One
-//! over io_uring has to supply the same: a session that decodes [`Request`]s, a [`Reply`] that encodes answers, and a
-//! [`KernelCache`].
+//! [`crate::server`] uses plain values. This folder alone names the protocol (`uvfs-fuse-protocol`) and the kernel's end
+//! of a mount (`uvfs-fuse-device`): a session decodes messages into [`Request`]s and encodes answers ([`Reply`]), and is
+//! the [`KernelCache`] for notices.
 //!
 //! [`Request`]: crate::server::Request
 //! [`Reply`]: crate::server::Reply
 
 mod convert;
-mod fuser_transport;
+mod decode;
+mod greeting;
 mod reply;
 mod session;
 
-pub(crate) use session::{Connection, Session, Wanted};
+pub use session::Transport;
+pub(crate) use session::{Connection, Session};
 
 use std::io;
 

@@ -1,174 +1,212 @@
-//! Answers as the FUSE crate's replies.
+//! Answers as messages to the kernel.
 //!
 //! # Boundary
-//! Encodes and decides nothing. [`crate::dispatch`] knows which answers a request may have; an answer that does not fit
-//! the reply is a bug, and becomes EIO.
+//! Encodes and decides nothing. [`crate::dispatch`] knows which answers a request may have.
+//!
+//! # Concurrency
+//! A reply belongs to one thread at a time. It is sent once, or, if its handler drops it, answers EIO.
 //!
 //! # Why
-//! One type for all replies of the crate, so that generic code is compiled once. Weakness: it has the size of the
-//! largest.
+//! The kernel tells replies apart by the request that they name, so one type serves all of them; only a listing is
+//! filled before it is sent. Weakness: an answer that does not fit its request is seen by the kernel alone, which refuses
+//! it with EINVAL; the request then gets EIO.
 
-use super::convert::{errno, file_attr, file_type, missing_attr};
-use crate::server::{Answer, EntryOut, Listed, Opened, Reply, Through};
-use fuser::{
-    BackingId, Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
-};
-use std::ffi::OsStr;
-use std::io;
+use super::convert::{attr, attr_out, entry, entry_out, found, kind_bits, statfs};
+use crate::server::{Answer, Listed, Opened, Reply, Through};
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
-use uvfs_vfs::Result;
+use std::sync::Arc;
+use uvfs_fuse_device::{Device, ring};
+use uvfs_fuse_protocol::{Listing, OpenFlags, abi};
+use uvfs_vfs::{Error, Result};
+use zerocopy::IntoBytes;
 
-macro_rules! replies {
-    ($($kind:ident($reply:ty)),* $(,)?) => {
-        /// See the module.
-        pub(super) enum FuserReply {
-            /// Of a message that has no answer.
-            None,
-            $($kind($reply),)*
+/// The receiver of one answer.
+pub(super) struct KernelReply {
+    way: Way,
+    device: Arc<Device>,
+    listing: Option<Entries>,
+}
+
+/// How an answer reaches the kernel.
+pub(super) enum Way {
+    /// Not at all: the request has no answer, or has it already.
+    None,
+    /// By `/dev/fuse`, to the request of this number.
+    Device(u64),
+    /// By its slot of a ring.
+    Ring(ring::Answer),
+}
+
+/// Entries of a directory, as they lie in the message.
+struct Entries {
+    bytes: Vec<u8>,
+    used: usize,
+    with_attributes: bool,
+}
+
+/// A host file that the kernel has taken, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Backing {
+    number: u32,
+    device: Arc<Device>,
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Err(error) = self.device.release_backing(self.number) {
+            log::warn!("the kernel keeps a host file that nobody uses: {error}");
         }
+    }
+}
 
-        impl FuserReply {
-            fn error(self, errno: Errno) {
-                match self {
-                    Self::None => {}
-                    $(Self::$kind(reply) => reply.error(errno),)*
+impl KernelReply {
+    /// `listing`: the room for entries, and whether they have attributes.
+    pub(super) fn new(way: Way, device: &Arc<Device>, listing: Option<(usize, bool)>) -> Self {
+        let listing = listing.map(|(room, with_attributes)| {
+            let room = match &way {
+                Way::Ring(answer) => room.min(answer.room()),
+                _ => room,
+            };
+            Entries { bytes: vec![0; room], used: 0, with_attributes }
+        });
+        Self { way, device: device.clone(), listing }
+    }
+
+    /// Sends an error, an errno above 0.
+    pub(super) fn error(mut self, errno: i32) {
+        self.transmit(errno, &[]);
+    }
+
+    fn done(mut self, parts: &[&[u8]]) {
+        self.transmit(0, parts);
+    }
+
+    fn transmit(&mut self, errno: i32, parts: &[&[u8]]) {
+        match std::mem::replace(&mut self.way, Way::None) {
+            Way::None => {}
+            Way::Ring(answer) => answer.send(errno, parts),
+            Way::Device(unique) => {
+                let sent = send(&self.device, unique, errno, parts);
+                match sent.as_ref().map_err(io::Error::raw_os_error) {
+                    // The kernel no longer waits for it.
+                    Ok(()) | Err(Some(libc::ENOENT)) => {}
+                    Err(Some(libc::EINVAL)) if errno == 0 => {
+                        log::error!("an answer that does not fit its request; it fails with EIO");
+                        let _ = send(&self.device, unique, libc::EIO, &[]);
+                    }
+                    // The mount ends.
+                    Err(Some(libc::ENODEV | libc::ECONNABORTED)) => {}
+                    Err(_) => log::error!("cannot answer a request: {sent:?}"),
                 }
             }
         }
-    };
+    }
 }
 
-replies!(
-    Attr(ReplyAttr),
-    Create(ReplyCreate),
-    Data(ReplyData),
-    Empty(ReplyEmpty),
-    Entry(ReplyEntry),
-    Ioctl(ReplyIoctl),
-    Names(ReplyDirectory),
-    Entries(ReplyDirectoryPlus),
-    Offset(ReplyLseek),
-    Open(ReplyOpen),
-    Poll(ReplyPoll),
-    Totals(ReplyStatfs),
-    Value(ReplyXattr),
-    Written(ReplyWrite),
-);
+fn send(device: &Device, unique: u64, errno: i32, parts: &[&[u8]]) -> io::Result<()> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    let header = match errno {
+        0 => abi::OutHeader::ok(unique, length),
+        _ => abi::OutHeader::error(unique, errno),
+    };
+    let none = IoSlice::new(&[]);
+    let mut slices = [IoSlice::new(header.as_bytes()), none, none];
+    let count = parts.len().min(2);
+    for (slice, part) in slices[1..].iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+    }
+    device.send(&slices[..1 + count])
+}
 
-impl Reply for FuserReply {
-    type Backing = BackingId;
+impl Drop for KernelReply {
+    /// A handler panicked, or forgot it: the caller must not wait for ever.
+    fn drop(&mut self) {
+        self.transmit(libc::EIO, &[]);
+    }
+}
 
-    fn register(&self, host: &OwnedFd) -> io::Result<BackingId> {
-        match self {
-            Self::Open(reply) => reply.open_backing(host),
-            Self::Create(reply) => reply.open_backing(host),
-            _ => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
-        }
+impl Reply for KernelReply {
+    type Backing = Backing;
+
+    fn register(&self, host: &OwnedFd) -> io::Result<Backing> {
+        let number = self.device.register_backing(host)?;
+        Ok(Backing { number, device: self.device.clone() })
     }
 
     fn add(&mut self, listed: &Listed<'_>) -> bool {
-        let Listed { next, number, attributes, .. } = *listed;
-        let name = OsStr::from_bytes(listed.name);
-        match self {
-            Self::Names(reply) => {
-                !reply.add(INodeNo(number), next, file_type(attributes.kind), name)
-            }
-            Self::Entries(reply) => {
-                let (node, generation) = (INodeNo(listed.node), listed.generation.into());
-                let attr = file_attr(attributes, number);
-                !reply.add(node, next, name, &listed.valid, &attr, Generation(generation))
-            }
-            _ => false,
-        }
+        self.listing.as_mut().is_some_and(|listing| listing.add(listed))
     }
 
-    fn send(self, answer: Result<Answer<'_, BackingId>>) {
+    fn send(mut self, answer: Result<Answer<'_, Backing>>) {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.error(errno(&error)),
+            Err(error) => return self.error(error.errno()),
         };
-        match (self, answer) {
-            (reply, Answer::NeedNotAsk) => reply.error(Errno::ENOSYS),
-            (Self::None, Answer::Done) => {}
-            (Self::Empty(reply), Answer::Done) => reply.ok(),
-            (Self::Entry(reply), Answer::Entry(entry)) => send_entry(reply, &entry),
-            (Self::Attr(reply), Answer::Attrs(attrs)) => reply.attr(&attrs.valid, &attrs.attr()),
-            (Self::Data(reply), Answer::Bytes(data)) => reply.data(data),
-            (Self::Value(reply), Answer::Bytes(value)) => reply.data(value),
-            (Self::Value(reply), Answer::Size(size)) => reply.size(size),
-            (Self::Open(reply), Answer::Opened(opened)) => send_opened(reply, &opened),
-            (Self::Create(reply), Answer::Created { attrs, valid, generation, opened }) => {
-                let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
-                let handle = FileHandle(opened.handle);
-                let flags = flags_of(&opened.through);
-                match &opened.through {
-                    Through::Host(id) | Through::HostByRequests(id) => {
-                        reply.created_passthrough(&valid, &attr, generation, handle, flags, id);
-                    }
-                    _ => reply.created(&valid, &attr, generation, handle, flags),
-                }
+        match answer {
+            Answer::NeedNotAsk => self.error(libc::ENOSYS),
+            Answer::Done => self.done(&[]),
+            Answer::Entry(entry) => match entry_out(&entry) {
+                Some(entry) => self.done(&[entry.as_bytes()]),
+                None => self.error(Error::NotFound.errno()),
+            },
+            Answer::Attrs(attrs) => self.done(&[attr_out(&attrs).as_bytes()]),
+            Answer::Bytes(bytes) => self.done(&[bytes]),
+            Answer::Size(size) => {
+                self.done(&[abi::GetxattrOut { size, padding: 0 }.as_bytes()]);
             }
-            (Self::Written(reply), Answer::Written(count)) => {
-                reply.written(u32::try_from(count).unwrap_or(u32::MAX));
+            Answer::Opened(opened) => self.done(&[open_out(&opened).as_bytes()]),
+            Answer::Created { attrs, entry_valid, generation, opened } => {
+                let entry = found(&attrs, entry_valid, generation);
+                self.done(&[entry.as_bytes(), open_out(&opened).as_bytes()]);
             }
-            (Self::Offset(reply), Answer::Offset(offset)) => reply.offset(offset as i64),
-            (Self::Totals(reply), Answer::Totals(totals)) => reply.statfs(
-                totals.blocks,
-                totals.blocks_free,
-                totals.blocks_available,
-                totals.files,
-                totals.files_free,
-                totals.block_size,
-                totals.name_max,
-                totals.block_size,
-            ),
-            (Self::Names(reply), Answer::Listed) => reply.ok(),
-            (Self::Entries(reply), Answer::Listed) => reply.ok(),
-            (reply, answer) => {
-                log::error!("an answer that does not fit its request: {answer:?}");
-                reply.error(Errno::EIO);
+            Answer::Written(count) => {
+                let size = u32::try_from(count).unwrap_or(u32::MAX);
+                self.done(&[abi::WriteOut { size, padding: 0 }.as_bytes()]);
+            }
+            Answer::Offset(offset) => self.done(&[abi::LseekOut { offset }.as_bytes()]),
+            Answer::Totals(totals) => self.done(&[statfs(&totals).as_bytes()]),
+            Answer::Listed => {
+                let listing = self.listing.take();
+                let bytes =
+                    listing.as_ref().map_or(&[][..], |listing| &listing.bytes[..listing.used]);
+                self.done(&[bytes]);
             }
         }
     }
 }
 
-fn send_entry(reply: ReplyEntry, entry: &EntryOut) {
-    match entry {
-        EntryOut::Found { attrs, entry_valid, generation } => {
-            let (attr, generation) = (attrs.entry_attr(), Generation((*generation).into()));
-            reply.entry_with_ttls(&attrs.valid, entry_valid, &attr, generation);
+fn open_out(opened: &Opened<Backing>) -> abi::OpenOut {
+    let none = OpenFlags::empty();
+    let (flags, backing) = match &opened.through {
+        Through::Pages { keep } => (if *keep { OpenFlags::KEEP_CACHE } else { none }, None),
+        Through::Listing { keep: true } => (OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE, None),
+        Through::Listing { keep: false } => (none, None),
+        Through::Requests => (OpenFlags::DIRECT_IO, None),
+        Through::Host(backing) => (OpenFlags::PASSTHROUGH, Some(backing)),
+        // Direct I/O prevails over passthrough, but in mmap(2).
+        Through::HostByRequests(backing) => {
+            (OpenFlags::PASSTHROUGH | OpenFlags::DIRECT_IO, Some(backing))
         }
-        EntryOut::Missing(Duration::ZERO) => reply.error(Errno::ENOENT),
-        EntryOut::Missing(valid) => {
-            reply.entry_with_ttls(valid, valid, &missing_attr(), Generation(0));
-        }
-    }
+    };
+    let backing_id = backing.map_or(0, |backing| backing.number as i32);
+    abi::OpenOut { fh: opened.handle, open_flags: flags.bits(), backing_id }
 }
 
-fn send_opened(reply: ReplyOpen, opened: &Opened<BackingId>) {
-    let (handle, flags) = (FileHandle(opened.handle), flags_of(&opened.through));
-    match &opened.through {
-        Through::Host(id) | Through::HostByRequests(id) => {
-            reply.opened_passthrough(handle, flags, id);
-        }
-        _ => reply.opened(handle, flags),
-    }
-}
-
-fn flags_of(through: &Through<BackingId>) -> FopenFlags {
-    match through {
-        Through::Pages { keep: true } => FopenFlags::FOPEN_KEEP_CACHE,
-        Through::Listing { keep: true } => {
-            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
-        }
-        // It prevails over passthrough, but in mmap(2).
-        Through::Requests | Through::HostByRequests(_) => FopenFlags::FOPEN_DIRECT_IO,
-        Through::Pages { keep: false } | Through::Listing { keep: false } | Through::Host(_) => {
-            FopenFlags::empty()
-        }
+impl Entries {
+    fn add(&mut self, listed: &Listed<'_>) -> bool {
+        let Listed { number, next, name, .. } = *listed;
+        let kind = kind_bits(listed.attributes.kind) >> 12;
+        let mut rest = Listing::new(&mut self.bytes[self.used..]);
+        let added = match self.with_attributes {
+            false => rest.push(number, next, kind, name),
+            true => {
+                let attr = attr(listed.attributes, number);
+                let node = (listed.node, listed.generation);
+                rest.push_plus(&entry(node, listed.valid, attr), next, kind, name)
+            }
+        };
+        self.used += rest.len();
+        added
     }
 }

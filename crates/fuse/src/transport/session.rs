@@ -1,104 +1,239 @@
-//! A session of the FUSE crate, and its parts for other threads.
+//! A session: the threads that take requests, and its parts for other threads.
+//!
+//! # Boundary
+//! Takes messages, decodes them, and has [`crate::dispatch`] answer them. Chooses between `/dev/fuse` and rings.
+//!
+//! # Concurrency
+//! Readers take turns at the device. With rings, each core has a thread for its queue, and one reader stays for
+//! requests that come by the device alone (FORGET, INTERRUPT).
 
 use super::KernelCache;
-use super::fuser_transport::Adapter;
-use crate::dispatch::Dispatcher;
-use crate::server::Server;
+use super::decode::{Decoded, decode, listing};
+use super::greeting::{self, Agreed};
+use super::reply::{KernelReply, Way};
+use crate::dispatch::{Dispatcher, Readers};
+use crate::lock_order::FUSE_RING;
+use crate::server::{Request as Asked, Sender, Server};
 use crate::work::Work;
-use fuser::{INodeNo, MountOption, SessionACL};
-use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_fuse_device::Device;
+use uvfs_fuse_device::ring::{self, Queue, Sizes};
+use uvfs_fuse_protocol::abi::InHeader;
+use uvfs_fuse_protocol::{Aligned, InvalEntryFlags, Malformed, Notice, Operation, Request};
+use uvfs_vfs::Waits;
+use zerocopy::FromBytes;
+
+/// Largest write by a ring. Each slot of a ring has memory for one, which is used as far as requests need it.
+const RING_WRITE_MAX: usize = 256 << 10;
+/// Slots of a queue, at least and at most, and about so many of all queues. Each request of a core has one until its
+/// answer.
+const RING_SLOTS: (usize, usize) = (4, 16);
+const RING_SLOTS_ALL: usize = 128;
+/// The kernel's switch, which only root sets.
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+const NOT_OFFERED: &str = "the kernel offers no rings: they need Linux 6.14, and as root \
+    `echo Y > /sys/module/fuse/parameters/enable_uring` before the mount";
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// By rings where they are offered and the store never waits, else by `/dev/fuse`.
+    #[default]
+    Auto,
+    /// By `/dev/fuse`.
+    Device,
+    /// By io_uring, one queue for each core. The mount fails where that is not offered.
+    Ring,
+}
 
 /// A mounted session, not yet served.
 pub(crate) struct Session {
-    session: fuser::Session<Adapter>,
-    passthrough: Arc<AtomicBool>,
+    taker: Arc<Taker>,
+    readers: usize,
+    queues: Vec<Queue>,
+}
+
+/// Takes messages.
+struct Taker {
+    device: Arc<Device>,
+    dispatcher: Dispatcher<KernelReply>,
+    agreed: Agreed,
 }
 
 /// The parts of a session that other threads use.
 pub(crate) struct Connection {
-    notifier: fuser::Notifier,
-    device: OwnedFd,
+    device: Arc<Device>,
     passthrough: Arc<AtomicBool>,
+    queues: usize,
 }
 
-/// The options of a session.
-pub(crate) struct Wanted<'a> {
-    /// Threads that read requests.
-    pub(crate) readers: usize,
-    /// Let users other than the mounting one in.
-    pub(crate) allow_other: bool,
-    /// Refuse changes, already in the kernel.
-    pub(crate) read_only: bool,
-    /// The source in `mount` and `df`.
-    pub(crate) source: &'a str,
+/// Whether a message was the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Yes,
+    No,
 }
 
 impl Session {
-    /// Takes over a mounted `/dev/fuse` descriptor and answers the kernel's greeting.
+    /// Takes over a mounted device and answers the kernel's greeting. `readers` threads will read requests from it, or
+    /// one, if requests come by rings.
+    ///
+    /// # Errors
+    /// Those of the greeting; with [`Transport::Ring`], the reason why there are no rings.
     pub(crate) fn over(
-        device: OwnedFd,
+        device: Device,
         server: Arc<Server>,
         work: Arc<Work>,
-        wanted: &Wanted<'_>,
+        (transport, readers): (Transport, usize),
     ) -> io::Result<Self> {
-        let (config, adapter) = (config(wanted), Adapter(Dispatcher::new(server, work)));
-        let (acl, passthrough) = (config.acl, adapter.0.passthrough().clone());
-        let session = fuser::Session::from_fd(adapter, device, acl, config)?;
-        Ok(Self { session, passthrough })
+        let queues = match transport {
+            Transport::Device => Vec::new(),
+            // Each request that may wait would cost two changes of threads, where a reader waits itself.
+            Transport::Auto if server.vfs.capabilities().waits != Waits::Never => Vec::new(),
+            Transport::Auto => rings(&device).unwrap_or_else(|reason| {
+                log::info!("requests come by /dev/fuse alone: {reason}");
+                Vec::new()
+            }),
+            Transport::Ring => rings(&device)?,
+        };
+        let ring = (!queues.is_empty()).then_some(RING_WRITE_MAX as u32);
+        let agreed = greeting::answer(&device, &server, ring)?;
+        if transport == Transport::Ring && !agreed.ring {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, NOT_OFFERED));
+        }
+        let queues = if agreed.ring { queues } else { Vec::new() };
+        // A queue has one thread, which must not wait.
+        let may_wait = if agreed.ring { Readers::NeverWait } else { Readers::MayWait };
+        let readers = if agreed.ring { 1 } else { readers };
+        let (device, dispatcher) = (Arc::new(device), Dispatcher::new(server, work, may_wait));
+        // ORDERING: Relaxed; no thread reads requests yet.
+        dispatcher.passthrough().store(agreed.passthrough, Relaxed);
+        let taker = Arc::new(Taker { device, dispatcher, agreed });
+        Ok(Self { taker, readers, queues })
     }
 
-    /// Mounts with the help of `fusermount3`, for a user without the right to mount.
-    pub(crate) fn mounted_by_helper(
-        mountpoint: &Path,
-        server: Arc<Server>,
-        work: Arc<Work>,
-        wanted: &Wanted<'_>,
-    ) -> io::Result<Self> {
-        let mut config = config(wanted);
-        let access = if wanted.read_only { MountOption::RO } else { MountOption::RW };
-        config.mount_options = vec![
-            // The helper splits its options at commas.
-            MountOption::FSName(wanted.source.replace('\\', "\\\\").replace(',', "\\,")),
-            MountOption::Subtype("uvfs".to_owned()),
-            MountOption::DefaultPermissions,
-            MountOption::NoDev,
-            MountOption::NoSuid,
-            access,
-        ];
-        let adapter = Adapter(Dispatcher::new(server, work));
-        let passthrough = adapter.0.passthrough().clone();
-        let session = fuser::Session::new(adapter, mountpoint, &config)?;
-        Ok(Self { session, passthrough })
-    }
-
-    pub(crate) fn connection(&self) -> io::Result<Connection> {
-        Ok(Connection {
-            notifier: self.session.notifier(),
-            device: self.session.as_fd().try_clone_to_owned()?,
-            passthrough: self.passthrough.clone(),
-        })
+    pub(crate) fn connection(&self) -> Connection {
+        Connection {
+            device: self.taker.device.clone(),
+            passthrough: self.taker.dispatcher.passthrough().clone(),
+            queues: self.queues.len(),
+        }
     }
 
     /// Serves requests until the mount ends.
     pub(crate) fn serve(self) -> io::Result<()> {
-        self.session.run()
+        let start = |name: String, serve: Box<dyn FnOnce() -> io::Result<()> + Send>| {
+            std::thread::Builder::new().name(name).spawn(serve)
+        };
+        let mut queues: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+        for (core, queue) in self.queues.into_iter().enumerate() {
+            let taker = self.taker.clone();
+            let serve = move || taker.serve_queue(queue);
+            queues.push(start(format!("uvfs-queue-{core}"), Box::new(serve))?);
+        }
+        let mut readers: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+        for at in 0..self.readers {
+            let taker = self.taker.clone();
+            readers.push(start(format!("uvfs-reader-{at}"), Box::new(move || taker.read()))?);
+        }
+        let panicked = |_| Err(io::Error::other("a thread that takes requests panicked"));
+        for queue in queues {
+            // The kernel waits for a queue that it refused, so nothing else would end.
+            queue.join().unwrap_or_else(panicked)?;
+        }
+        let mut served = Ok(());
+        for reader in readers {
+            served = served.and(reader.join().unwrap_or_else(panicked));
+        }
+        self.taker.dispatcher.server().end();
+        served
     }
 }
 
-fn config(wanted: &Wanted<'_>) -> fuser::Config {
-    let mut config = fuser::Config::default();
-    config.n_threads = Some(wanted.readers);
-    config.acl = match wanted.allow_other {
-        true => SessionACL::All,
-        false => SessionACL::Owner,
-    };
-    config
+/// A queue for each core, of which the kernel does not know yet.
+///
+/// # Errors
+/// What the kernel, or this process, lacks for them.
+fn rings(device: &Device) -> io::Result<Vec<Queue>> {
+    match std::fs::read_to_string(ENABLED) {
+        Ok(enabled) if enabled.trim() == "Y" => {}
+        _ => return Err(io::Error::new(io::ErrorKind::Unsupported, NOT_OFFERED)),
+    }
+    let cores = ring::cores()?;
+    let slots = (RING_SLOTS_ALL / usize::from(cores)).clamp(RING_SLOTS.0, RING_SLOTS.1);
+    let sizes = Sizes { slots, payload_bytes: RING_WRITE_MAX };
+    (0..cores).map(|core| Queue::new(device, core, sizes, &FUSE_RING)).collect()
+}
+
+impl Taker {
+    /// Serves the requests of a core until the mount ends. A refused queue ends the mount: the kernel would wait for it.
+    fn serve_queue(&self, queue: Queue) -> io::Result<()> {
+        queue.serve(|arrival| {
+            let (header, _) =
+                InHeader::ref_from_prefix(arrival.message).expect("a header fits, and is aligned");
+            let (argument, payload) = (arrival.argument, arrival.payload);
+            let request = self.agreed.dialect.from_parts(header, argument, payload);
+            self.take(request, |_| Way::Ring(arrival.answer));
+        })
+    }
+
+    /// Reads requests until the mount ends.
+    fn read(&self) -> io::Result<()> {
+        // Its pages are the kernel's zero page until a message fills them.
+        let mut buffer = Aligned::zeroed(self.agreed.message_bytes);
+        while let Some(length) = self.device.receive(&mut buffer)? {
+            let request = self.agreed.dialect.parse(&buffer[..length]);
+            if self.take(request, Way::Device) == More::No {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `request` answered, by the way that `way` makes of its number.
+    fn take(&self, request: Result<Request<'_>, Malformed>, way: impl FnOnce(u64) -> Way) -> More {
+        let request = match request {
+            Ok(request) => request,
+            Err(malformed) => {
+                log::error!("the kernel sent a {malformed}");
+                if let Some(unique) = malformed.unique {
+                    KernelReply::new(way(unique), &self.device, None).error(libc::EINVAL);
+                }
+                return More::Yes;
+            }
+        };
+        let header = request.header;
+        let sender = Sender { uid: header.uid, gid: header.gid, task: header.pid };
+        let silent = || KernelReply::new(Way::None, &self.device, None);
+        let reply = |way| KernelReply::new(way, &self.device, listing(&request.operation));
+        match decode(header.nodeid, &request.operation) {
+            Decoded::Ask(asked @ Asked::Forget { .. }) => {
+                self.dispatcher.dispatch(sender, asked, silent());
+            }
+            Decoded::Ask(asked) => {
+                self.dispatcher.dispatch(sender, asked, reply(way(header.unique)));
+            }
+            Decoded::Forget(nodes) => {
+                for node in nodes {
+                    let (node, lookups) = (node.nodeid, node.nlookup);
+                    self.dispatcher.dispatch(sender, Asked::Forget { node, lookups }, silent());
+                }
+            }
+            Decoded::Leave => {
+                reply(way(header.unique)).error(0);
+                return More::No;
+            }
+            Decoded::Unknown => {
+                if !matches!(request.operation, Operation::NotifyReply { .. }) {
+                    reply(way(header.unique)).error(libc::ENOSYS);
+                }
+            }
+        }
+        More::Yes
+    }
 }
 
 impl Connection {
@@ -108,86 +243,54 @@ impl Connection {
         self.passthrough.load(Relaxed)
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            notifier: self.notifier.clone(),
-            device: self.device.try_clone()?,
-            passthrough: self.passthrough.clone(),
-        })
+    /// Queues by which requests come; 0: by the device.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    pub(crate) fn clone(&self) -> Self {
+        let (device, passthrough) = (self.device.clone(), self.passthrough.clone());
+        Self { device, passthrough, queues: self.queues }
+    }
+
+    /// To forget what the kernel does not have is done.
+    fn notify(&self, notice: &Notice<'_>) -> io::Result<()> {
+        match self.device.send(&[IoSlice::new(&notice.to_vec())]) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other,
+        }
     }
 }
 
 impl KernelCache for Connection {
     fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name))
+        self.notify(&Notice::InvalEntry { parent, name, flags: InvalEntryFlags::empty() })
     }
 
     fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        // FUSE_NOTIFY_INVAL_ENTRY with FUSE_EXPIRE_ONLY (protocol 7.38), which the FUSE crate does not
-        // offer: length, code 3, the zero that marks a notice; then `struct fuse_notify_inval_entry_out`:
-        // parent, length of the name, flags; then the name and a zero. Before Linux 6.2 the flag is
-        // padding: the entry is dropped.
-        let (length, name_length) = match u32::try_from(33 + name.len()) {
-            Ok(length) => (length, length - 33),
-            Err(_) => return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG)),
-        };
-        let mut notice = Vec::with_capacity(length as usize);
-        notice.extend_from_slice(&length.to_ne_bytes());
-        notice.extend_from_slice(&3i32.to_ne_bytes());
-        notice.extend_from_slice(&[0; 8]);
-        notice.extend_from_slice(&parent.to_ne_bytes());
-        notice.extend_from_slice(&name_length.to_ne_bytes());
-        notice.extend_from_slice(&1u32.to_ne_bytes());
-        notice.extend_from_slice(name);
-        notice.push(0);
-        match rustix::io::write(&self.device, &notice) {
-            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        // Before Linux 6.2 the flag is padding: the entry is dropped.
+        self.notify(&Notice::InvalEntry { parent, name, flags: InvalEntryFlags::EXPIRE_ONLY })
     }
 
     fn forget_inode(&self, node: u64) -> io::Result<()> {
-        self.notifier.inval_inode(INodeNo(node), 0, 0)
+        self.notify(&Notice::InvalInode { ino: node, off: 0, len: 0 })
     }
 
     fn forget_attributes(&self, node: u64) -> io::Result<()> {
-        // An offset below 0 spares the pages.
-        self.notifier.inval_inode(INodeNo(node), -1, 0)
+        self.notify(&Notice::InvalInode { ino: node, off: -1, len: 0 })
     }
 
     fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
         let within = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        self.notifier.inval_inode(INodeNo(node), within(offset), within(length))
+        let (off, len) = (within(offset), within(length));
+        self.notify(&Notice::InvalInode { ino: node, off, len })
     }
 
     fn forget_everything(&self) -> io::Result<()> {
-        // FUSE_NOTIFY_INC_EPOCH (protocol 7.44), which the FUSE crate does not offer yet:
-        // length, code 8, and the zero that marks a notice.
-        let mut notice = [0u8; 16];
-        notice[..4].copy_from_slice(&16u32.to_ne_bytes());
-        notice[4..8].copy_from_slice(&8i32.to_ne_bytes());
-        rustix::io::write(&self.device, &notice)?;
-        Ok(())
+        self.notify(&Notice::IncEpoch)
     }
 
     fn prune(&self, nodes: &[u64]) -> io::Result<()> {
-        // FUSE_NOTIFY_PRUNE (protocol 7.45): length, code 9, the zero that marks a notice; then
-        // `struct fuse_notify_prune_out`: how many, padding, spare; then the nodes.
-        let length = 32 + 8 * nodes.len();
-        let (length, count) = match (u32::try_from(length), u32::try_from(nodes.len())) {
-            (Ok(length), Ok(count)) => (length, count),
-            _ => return Err(io::Error::from_raw_os_error(libc::E2BIG)),
-        };
-        let mut notice = Vec::with_capacity(length as usize);
-        notice.extend_from_slice(&length.to_ne_bytes());
-        notice.extend_from_slice(&9i32.to_ne_bytes());
-        notice.extend_from_slice(&[0; 8]);
-        notice.extend_from_slice(&count.to_ne_bytes());
-        notice.extend_from_slice(&[0; 12]);
-        for node in nodes {
-            notice.extend_from_slice(&node.to_ne_bytes());
-        }
-        rustix::io::write(&self.device, &notice)?;
-        Ok(())
+        self.notify(&Notice::Prune { nodes })
     }
 }
