@@ -94,7 +94,7 @@ impl Session {
             // Each request that may wait would cost two changes of threads, where a reader waits itself.
             Transport::Auto if server.vfs.capabilities().waits != Waits::Never => Vec::new(),
             Transport::Auto => rings(&device).unwrap_or_else(|reason| {
-                log::info!("requests come by /dev/fuse alone: {reason}");
+                log::debug!("requests come by /dev/fuse alone: {reason}");
                 Vec::new()
             }),
             Transport::Ring => rings(&device)?,
