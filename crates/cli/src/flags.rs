@@ -11,8 +11,8 @@ use uvfs_backends::memory::AccessTimes;
 use uvfs_cleaning::flags::{
     CachedArguments, DropArguments, PolicyArguments, RefreshArguments, WarmupArguments,
 };
-use uvfs_image_tools::ImageArguments;
 use uvfs_fuse::Transport;
+use uvfs_image_tools::ImageArguments;
 use uvfs_terminal::color::When;
 use uvfs_vfs::PagePolicy;
 

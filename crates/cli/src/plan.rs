@@ -30,8 +30,8 @@ use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_client as client;
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
-use uvfs_image_tools::{Part, Spec, reductions};
 use uvfs_fuse::Transport;
+use uvfs_image_tools::{Part, Spec, reductions};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
