@@ -15,7 +15,7 @@ uvfs_concurrent::lock_classes! {
     /// Credentials.
     OBJECT_CREDENTIALS = 365, "object-credentials", "the credentials that requests to an object store are signed with";
     /// Listings under way.
-    OBJECT_LISTINGS = 391, "object-listings", "pages of listings of an object store that are being read";
+    OBJECT_LISTINGS = 391, "object-listings", "pages of listings of an object store that are being read, and parents whose directories were listed lately";
     /// Nodes.
     OBJECT_NODES = 393, "object-nodes", "one shard of the objects of a store that the core knows";
     /// Runs.

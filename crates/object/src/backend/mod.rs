@@ -44,6 +44,7 @@ mod writing_tests;
 
 use crate::retry::{Patience, Patient};
 use crate::store::{Store, StoreError};
+use below::Series;
 use names::Walks;
 use runs::Runs;
 use std::sync::{Arc, OnceLock};
@@ -104,6 +105,7 @@ struct Shared {
     store: Patient,
     table: Table,
     listings: Walks,
+    series: Series,
     config: ObjectConfig,
     /// Time of everything that has none in the store.
     since: Timestamp,
@@ -137,6 +139,7 @@ impl ObjectBackend {
             store: Patient::new(store, config.patience),
             table: Table::new(&config.prefix),
             listings: Walks::new(),
+            series: Series::new(),
             uploads: Uploads::new(config.upload_bytes_max),
             files: AtomicU64::new(0),
             config,
@@ -234,7 +237,7 @@ impl Backend for ObjectBackend {
             authority: Authority::Shared,
             caching: PageCaching::Core,
             queue_depth: self.runs.threads_max(),
-            listings: Listings::KeptAndBelow,
+            listings: Listings::Kept,
             ..Capabilities::read_only("object")
         };
         match self.shared.config.read_only {

@@ -274,6 +274,11 @@ impl Names for Shared {
         listed
     }
 
+    fn lists_below(&self, directory: InodeId) -> bool {
+        let node = self.node_of_directory(directory);
+        node.is_ok_and(|node| node.parent().is_some_and(|parent| self.series.next(parent.id)))
+    }
+
     fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
         self.list_siblings(directory, below)
     }

@@ -35,8 +35,15 @@ pub trait Names: Send + Sync {
     /// once, whatever else changes; cookies stay valid while the directory exists.
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()>;
 
-    /// Lists `directory` and its successors in its parent, as far as one request to the store reaches
-    /// ([`Listings::KeptAndBelow`](super::Listings)). An error costs only the request.
+    /// Whether to list `directory` together with its successors in its parent ([`Names::list_below`]) and not alone.
+    /// Asked before a listing of a store whose listings are kept ([`Listings`](super::Listings)); may ask no store.
+    fn lists_below(&self, directory: InodeId) -> bool {
+        let _ = directory;
+        false
+    }
+
+    /// Lists `directory` and its successors in its parent, as far as one request to the store reaches. Called if
+    /// [`Names::lists_below`] says so. An error costs only the request.
     fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
         let _ = (directory, below);
         Err(Error::Unsupported("listing several directories"))

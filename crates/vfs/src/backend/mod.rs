@@ -104,8 +104,6 @@ pub enum Listings {
     /// ([`Cookie`]) of the store stay below 2⁶². Where others change the store, an expired listing stays valid for its
     /// period once more, while it is renewed in the background.
     Kept,
-    /// Like `Kept`, and one request lists many neighbouring directories ([`Names::list_below`]).
-    KeptAndBelow,
 }
 
 /// Properties of a backend; read once, at the start.

@@ -179,6 +179,10 @@ impl<B: Backend> Names for Timed<B> {
         rename: Call::rename,
     });
 
+    fn lists_below(&self, directory: InodeId) -> bool {
+        self.inner.names().lists_below(directory)
+    }
+
     fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
         let _under_way = self.times.begin(Call::list);
         self.inner.names().list_below(directory, below)

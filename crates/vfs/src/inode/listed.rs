@@ -290,17 +290,6 @@ pub(crate) struct Reading {
     pub(crate) trusted: bool,
 }
 
-/// How many directories below this one were listed one by one, and whether one request for many of them is worth it.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Siblings {
-    /// Directories listed by the store since this list was made.
-    pub(crate) listed: u32,
-    /// Directories to wait before the next such request.
-    pub(crate) pause: u32,
-    /// The length of the last pause.
-    pub(crate) paused: u32,
-}
-
 /// The list of a directory. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct DirListing {
@@ -319,7 +308,6 @@ pub(crate) struct DirListing {
     /// It was used since the last search for room.
     pub(crate) used: bool,
     pub(crate) reading: Reading,
-    pub(crate) siblings: Siblings,
 }
 
 impl DirListing {

@@ -15,9 +15,8 @@
 //! change the store, an expired list stays valid for its period once more, for names and for listings. Meanwhile one
 //! thread lists the directory again, so that an expiry does not cause a request for each entry.
 //!
-//! If a program lists one sibling directory after the other, they are requested together, where the store can list many
-//! at once ([`crate::Names::list_below`]). The second sibling starts that. If the answer did not include even one whole
-//! directory, the next try comes after a pause of twice as many siblings as the last.
+//! A store may list a directory together with its siblings in one request ([`crate::Names::list_below`]), and decides
+//! when that is worth it.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{Authority, Below, Cookie, Entry, FileRef, Listing, Listings};
@@ -40,10 +39,6 @@ const BATCH_MAX: usize = 1024;
 /// Entries of an expired list for whose refresh a lookup waits: one page of most stores. A longer list is refreshed in
 /// the background.
 const WAITED_FOR_MAX: usize = 1000;
-/// Siblings listed one by one before many are requested together.
-const SIBLINGS_MIN: u32 = 2;
-/// Longest pause, in siblings, after useless requests for many.
-const PAUSE_MAX: u32 = 64;
 
 /// Receives the entries of a directory from [`Vfs::list`].
 pub trait Entries {
@@ -646,36 +641,19 @@ struct Open {
 
 /// Several directories in one request.
 impl Core {
-    /// A directory is about to be listed by the store. If its siblings were listed before, requests it together with
-    /// the following ones.
+    /// `directory` is about to be listed by the store, which may list it together with its successors in its parent.
     fn list_siblings(&self, directory: &Node) {
-        if self.capabilities.listings != Listings::KeptAndBelow {
+        if !self.backend().names().lists_below(directory.id()) {
             return;
         }
         let Some(parent) = directory.parent() else { return };
-        {
-            let mut kept = parent.inode.dir_state().kept();
-            let siblings = &mut kept.siblings;
-            siblings.listed = siblings.listed.saturating_add(1);
-            if siblings.pause > 0 || siblings.listed < SIBLINGS_MIN {
-                siblings.pause = siblings.pause.saturating_sub(1);
-                return;
-            }
-        }
-        let helped = self.ask_below(&parent, directory);
-        let mut kept = parent.inode.dir_state().kept();
-        let pause = if helped { 0 } else { (kept.siblings.paused * 2).clamp(2, PAUSE_MAX) };
-        (kept.siblings.pause, kept.siblings.paused) = (pause, pause);
-    }
-
-    /// Requests `directory` and its successors in `parent`. Whether `directory` is complete now.
-    fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
         let (ticket, until) = (self.clock.tick(), self.complete_expiry());
         let mut told = BelowSteps(Vec::new());
-        let asked = self.backend().names().list_below(directory.id(), &mut told);
-        let (mut open, mut whole_count, mut helped) = (Vec::<Open>::new(), 0, false);
+        // After an error the directory is listed alone.
+        let _ = self.backend().names().list_below(directory.id(), &mut told);
+        let (mut open, mut whole_count) = (Vec::<Open>::new(), 0);
         for told in told.0 {
-            let top = open.last().map_or(parent, |open| &open.node).clone();
+            let top = open.last().map_or(&parent, |open| &open.node).clone();
             match told {
                 BelowStep::Enter(name, entry) => {
                     let losses = self.names.losses().of(entry.inode.0);
@@ -695,13 +673,11 @@ impl Core {
                         let listed = recording.finish(&self.listed);
                         self.declare_listed(&node, ticket, (losses, until), Some(listed));
                         whole_count += 1;
-                        helped |= node == *directory;
                     }
                 }
             }
         }
         self.counters.listings_ahead.add(whole_count);
-        asked.is_ok() && helped
     }
 
     /// Admits an entry that the store has returned. Returns its object.
