@@ -26,10 +26,8 @@ mod doctor;
 mod flags;
 mod fstab;
 mod holders;
-mod http;
 mod logger;
 mod memory;
-mod metrics;
 mod mount_helper;
 mod mounts;
 mod notify;
@@ -69,7 +67,7 @@ fn main() -> ExitCode {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
-        Command::Metrics(arguments) => metrics::run(&arguments),
+        Command::Metrics(arguments) => uvfs_metrics::run(&arguments.mountpoints, arguments.text),
         Command::Top(arguments) => top::run(&arguments),
         Command::Web(arguments) => web::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -20,7 +20,6 @@ use crate::flags::MountArguments;
 use crate::fstab;
 use crate::logger;
 use crate::memory::{self, Machine, Overhead};
-use crate::metrics;
 use crate::mountinfo;
 use crate::notify;
 use crate::plan::{self, Opened, Options, Plan, Store};
@@ -93,7 +92,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
     }
-    let scraped = arguments.metrics.as_deref().map(metrics::server::open).transpose()?;
+    let scraped = arguments.metrics.as_deref().map(uvfs_metrics::open).transpose()?;
     let address = scraped.as_ref().and_then(|listener| listener.local_addr().ok());
     plan.options.metrics = address.map(|address| address.to_string());
     let (sender, events) = mpsc::channel();
@@ -530,14 +529,19 @@ fn answer_scrapers(
     let live = Arc::downgrade(live);
     let sample = move || {
         let live = live.upgrade()?;
-        Some(metrics::Sampled {
+        Some(uvfs_metrics::Sampled {
             mountpoint: live.mountpoint.to_string_lossy().into_owned(),
             source: live.source.clone(),
             report: live.report(),
             locks: uvfs_control::locks::collect(),
         })
     };
-    metrics::server::start(listener, sandboxed, sample)
+    let restrict = move || {
+        if sandboxed {
+            sandbox::restrict_listener();
+        }
+    };
+    uvfs_metrics::start(listener, restrict, sample)
         .map_err(|error| Failure::refused(format!("metrics: no thread: {}", crate::cause(&error))))
 }
 

@@ -10,6 +10,7 @@
 //! another one cannot be resolved; the error names that cause.
 
 use crate::Failure;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -24,6 +25,20 @@ const LINKS_MAX: usize = 40;
 /// If the table cannot be read.
 pub fn read() -> Result<Vec<MountEntry>, Failure> {
     uvfs_control::mounts::read().map_err(Failure::refused)
+}
+
+/// Every uvfs mount once, in the order in which they were stacked.
+///
+/// # Errors
+/// If the table cannot be read.
+pub fn ours() -> Result<Vec<MountEntry>, Failure> {
+    let (mut devices, mut places) = (HashSet::new(), HashSet::new());
+    // The last mount on a mountpoint is the visible one, and a bind mount shows one that is already counted.
+    let seen = read()?.into_iter().rev().filter(|mount| places.insert(mount.mountpoint.clone()));
+    let mut ours: Vec<_> =
+        seen.filter(|mount| mount.is_uvfs() && devices.insert(mount.device)).collect();
+    ours.reverse();
+    Ok(ours)
 }
 
 /// The uvfs mount that `path` names, not necessarily canonically.

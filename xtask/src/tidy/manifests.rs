@@ -71,6 +71,8 @@ const ARROWS: &[Arrows] = &[
             "uvfs-control",
             "uvfs-cleaning",
             "uvfs-image-tools",
+            "uvfs-http",
+            "uvfs-metrics",
             "uvfs-client",
             "uvfs-fuse",
             "uvfs-terminal",
@@ -97,6 +99,12 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         folder: "image-tools",
         may_use: &["uvfs-ext", "uvfs-ext-write", "uvfs-control", "uvfs-client", "uvfs-terminal"],
+        tests: &[],
+    },
+    Arrows { folder: "http", may_use: &[], tests: &[] },
+    Arrows {
+        folder: "metrics",
+        may_use: &["uvfs-vfs", "uvfs-control", "uvfs-client", "uvfs-http", "uvfs-terminal"],
         tests: &[],
     },
     Arrows { folder: "terminal", may_use: &[], tests: &[] },

@@ -28,6 +28,8 @@ const SPEAKING: &[&str] = &[
     "crates/cli/",
     "crates/cleaning/",
     "crates/image-tools/",
+    "crates/http/",
+    "crates/metrics/",
     "crates/client/",
     "crates/contention-cli/",
     "crates/control/",

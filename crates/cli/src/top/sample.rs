@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::mountinfo::{self, MountEntry};
 use crate::mounts::{self, State};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uvfs_client::{self as client, Connection};
@@ -108,15 +108,7 @@ impl Sampler {
 
     fn mounts(&self) -> Result<Vec<MountEntry>, Failure> {
         if self.wanted.is_empty() {
-            let (mut devices, mut places) = (HashSet::new(), HashSet::new());
-            // The last mount on a mountpoint is the visible one, and a bind mount shows one that is already counted.
-            let all = mountinfo::read()?;
-            let seen =
-                all.into_iter().rev().filter(|mount| places.insert(mount.mountpoint.clone()));
-            let ours = seen.filter(|mount| mount.is_uvfs() && devices.insert(mount.device));
-            let mut ours: Vec<_> = ours.collect();
-            ours.reverse();
-            return Ok(ours);
+            return mountinfo::ours();
         }
         // One that was unmounted meanwhile is no failure: it is not shown any more.
         Ok(self.wanted.iter().filter_map(|path| mountinfo::find(path).ok()).collect())

@@ -10,7 +10,6 @@
 use super::gate::{self, Token, Wants};
 use super::watch::Watch;
 use crate::Failure;
-use crate::http::{self, Reply, Request, Status};
 use crate::mountinfo::{self, MountEntry};
 use crate::top::sample::Sampler;
 use serde::Deserialize;
@@ -21,6 +20,7 @@ use std::time::Instant;
 use uvfs_client as client;
 use uvfs_control::cleaned::Raw;
 use uvfs_control::level::{LevelRequest, Measure};
+use uvfs_http::{self as http, Reply, Request, Status};
 use uvfs_terminal::interrupt::Interrupt;
 
 const JSON: &str = "application/json";
@@ -170,10 +170,10 @@ pub(super) fn refusal(status: Status, why: &str) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Limits;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
+    use uvfs_http::Limits;
 
     const LIMITS: Limits =
         Limits { head_bytes: 4096, body_bytes: 4096, time: Duration::from_secs(60) };

@@ -19,10 +19,10 @@
 //! No cookie: cookies ignore ports, and would be sent to any other server on loopback. Weakness: the token stays valid
 //! until the command ends.
 
-use crate::http::{self, Reply, Request, Status};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read};
+use uvfs_http::{self as http, Reply, Request, Status};
 
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 32;

@@ -20,7 +20,6 @@ mod watch;
 
 use crate::Failure;
 use crate::flags::WebArguments;
-use crate::http::{self, Limits, Unread};
 use crate::sandbox;
 use api::Site;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -31,6 +30,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
+use uvfs_http::{self as http, Limits, Unread};
 use uvfs_terminal::interrupt::Interrupt;
 
 /// Connections at once.

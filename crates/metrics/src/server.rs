@@ -12,21 +12,19 @@
 //! # Why
 //! Loopback unless an address is given, since the answer has names of directories. A page in a browser also reaches
 //! loopback, through a name whose owner points it there; so the host of a request has to be an address or `localhost`.
-//! Any local user may connect, and the thread reads their bytes: it has no capabilities, reaches no file, and can start
-//! nothing ([`sandbox::restrict_listener`]). Weakness: each complete request costs a report of the mount, so a user
+//! Any local user may connect, and the thread reads their bytes: the caller takes its capabilities, files
+//! and programs from it (`restrict`). Weakness: each complete request costs a report of the mount, so a user
 //! that asks again and again takes a processor.
-//! again costs its daemon a processor.
 
 use super::text::Format;
 use super::{Sampled, text};
 use crate::Failure;
-use crate::http::{self, Limits, Reply, Request};
-use crate::sandbox;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_http::{self as http, Limits, Reply, Request};
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -42,7 +40,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 ///
 /// # Errors
 /// It is no address, or cannot be had.
-pub(crate) fn open(address: &str) -> Result<TcpListener, Failure> {
+pub fn open(address: &str) -> Result<TcpListener, Failure> {
     let port = address.parse().map(|port: u16| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
     let read = port.or_else(|_| address.parse()).map_err(|_| {
         Failure::usage(format!(
@@ -55,21 +53,19 @@ pub(crate) fn open(address: &str) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Answers at `listener` with the results of `sample`, until that returns none. If `sandboxed`, the thread gives up the
-/// rights that it does not need.
+/// Answers at `listener` with the results of `sample`, until that returns none. The thread first calls `restrict`, which
+/// gives up the rights that it does not need.
 ///
 /// # Errors
 /// If its thread cannot be started.
-pub(crate) fn start(
+pub fn start(
     listener: TcpListener,
-    sandboxed: bool,
+    restrict: impl FnOnce() + Send + 'static,
     sample: impl Fn() -> Option<Sampled> + Send + 'static,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let serve = move || {
-        if sandboxed {
-            sandbox::restrict_listener();
-        }
+        restrict();
         let mut clients = Vec::new();
         while serve_some(&listener, &mut clients, &sample) {}
     };
@@ -273,7 +269,7 @@ mod tests {
             let (report, locks) = (json!({"since": 1}), json!(null));
             Some(Sampled { mountpoint: "/m".into(), source: "s".into(), report, locks })
         };
-        start(listener, true, sample).unwrap();
+        start(listener, || {}, sample).unwrap();
         address
     }
 

@@ -1,47 +1,56 @@
 //! `uvfs metrics`, and `--metrics ADDRESS` of a mount: counters for a monitoring system, in the OpenMetrics format.
 //!
 //! # Boundary
-//! Asks daemons, like `uvfs stat`, and writes their reports. [`families`] has the metrics, [`text`] writes them, and
-//! [`server`] answers HTTP requests. Nothing is counted here.
+//! Asks daemons, like `uvfs stat`, and writes their reports. `families` has the metrics, `text` writes them, and
+//! `server` answers HTTP requests. Nothing is counted here.
+//!
+//! # Concurrency
+//! The command is one thread. A mount has one thread for all its scrapers.
 //!
 //! # Why
 //! The report has every counter already; a second set of counters would one day differ from it. Weakness: a histogram
 //! has nine buckets here, of the hundred in the report: a scraper stores each of them for each kind.
 
+#![forbid(unsafe_code)]
+
 mod families;
-pub(crate) mod server;
+mod server;
 mod text;
 
-use crate::Failure;
-use crate::flags::MetricsArguments;
-use crate::mountinfo::{self, MountEntry};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use uvfs_client::mountinfo::{self, MountEntry};
+use uvfs_terminal::output::print_text;
+use uvfs_terminal::{Failure, cause, shown};
+
+pub use server::{open, start};
 use uvfs_client as client;
 use uvfs_control::protocol::Request;
 
 /// The data of one mount.
 #[derive(Debug, Clone)]
-pub(crate) struct Sampled {
-    pub(crate) mountpoint: String,
-    pub(crate) source: String,
+pub struct Sampled {
+    /// Where it is.
+    pub mountpoint: String,
+    /// As the mount table names it.
+    pub source: String,
     /// Its report, as `uvfs stat --json` has it; null if it did not answer.
-    pub(crate) report: Value,
+    pub report: Value,
     /// The lock meter's counts, or null.
-    pub(crate) locks: Value,
+    pub locks: Value,
 }
 
-/// Runs the subcommand.
+/// Prints the metrics of the mounts at `mountpoints`, or of all mounts; as the older text format if `is_text`.
 ///
 /// # Errors
 /// If a mount that was named cannot be asked. Where none is named, one that does not answer is reported as down.
-pub(crate) fn run(arguments: &MetricsArguments) -> Result<ExitCode, Failure> {
-    let sampled: Vec<Sampled> = match arguments.mountpoints.is_empty() {
-        true => all()?,
+pub fn run(mountpoints: &[PathBuf], is_text: bool) -> Result<ExitCode, Failure> {
+    let sampled: Vec<Sampled> = match mountpoints.is_empty() {
+        true => mountinfo::ours()?.iter().map(ask).collect(),
         false => {
-            let named = arguments.mountpoints.iter().map(|path| {
+            let named = mountpoints.iter().map(|path| {
                 let mount = mountinfo::find(path)?;
                 let mut daemon = client::reach(&mount)?;
                 let report = daemon.report(Request::Stat)?;
@@ -50,7 +59,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> Result<ExitCode, Failure> {
             named.collect::<Result<_, Failure>>()?
         }
     };
-    let format = if arguments.text { text::Format::Text } else { text::Format::OpenMetrics };
+    let format = if is_text { text::Format::Text } else { text::Format::OpenMetrics };
     crate::print_text(&text::render(&sampled, format));
     Ok(ExitCode::SUCCESS)
 }
@@ -62,21 +71,6 @@ fn sampled(mount: &MountEntry, report: Value, locks: Value) -> Sampled {
         report,
         locks,
     }
-}
-
-/// Every uvfs mount once, also those that do not answer.
-fn all() -> Result<Vec<Sampled>, Failure> {
-    let mounts = mountinfo::read()?;
-    let (mut devices, mut places) = (HashSet::new(), HashSet::new());
-    // The last mount on a mountpoint is the visible one, and a bind mount shows one that is already counted.
-    let mut ours: Vec<_> = mounts
-        .iter()
-        .rev()
-        .filter(|mount| places.insert(&mount.mountpoint) && mount.is_uvfs())
-        .filter(|mount| devices.insert(mount.device))
-        .collect();
-    ours.reverse();
-    Ok(ours.into_iter().map(ask).collect())
 }
 
 fn ask(mount: &MountEntry) -> Sampled {

@@ -282,7 +282,7 @@ mod tests {
     /// The names are a promise: dashboards and alert rules of others have them.
     #[test]
     fn the_document_has_every_metric_and_no_other() {
-        let document = include_str!("../../../../docs/metrics.md");
+        let document = include_str!("../../../docs/metrics.md");
         let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `uvfs_")).collect();
         let names: HashSet<_> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
         let ours = sample_names();
@@ -326,7 +326,7 @@ mod tests {
                 assert!(ours.contains(name), "{name} in {expression}");
             }
         };
-        let dashboard = include_str!("../../../../contrib/grafana/uvfs.json");
+        let dashboard = include_str!("../../../contrib/grafana/uvfs.json");
         let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
         let panels = dashboard["panels"].as_array().expect("panels");
         assert!(panels.len() >= 8, "{}", panels.len());
@@ -336,7 +336,7 @@ mod tests {
                 known(target["expr"].as_str().expect("an expression"));
             }
         }
-        let rules = include_str!("../../../../contrib/prometheus/uvfs.rules.yml");
+        let rules = include_str!("../../../contrib/prometheus/uvfs.rules.yml");
         let rules: Value = serde_yaml_ng::from_str(rules).expect("YAML");
         let rules = rules["groups"][0]["rules"].as_array().expect("rules");
         assert!(rules.len() >= 5, "{}", rules.len());

@@ -1,14 +1,19 @@
 //! HTTP/1.1, as little of it as two small servers need: one request for each connection, and all of it bounded.
 //!
 //! # Boundary
-//! Reads a request, writes a reply, and classifies a host name. [`crate::metrics::server`] and [`crate::web`] define
+//! Reads a request, writes a reply, and classifies a host name. The metrics of a mount and `uvfs web` define
 //! the requests and their permissions.
+//!
+//! # Concurrency
+//! None: a caller has a connection for itself.
 //!
 //! # Why
 //! `httparse`, which is a dependency already, parses the heads of requests. A server crate would bring features that
 //! have to be removed again: persistent connections, chunks, threads without a bound (decision 0031). A request with
 //! two different lengths, or with chunks, is refused: nothing here needs it, and disagreement about the length is how
 //! requests are smuggled. Weakness: a connection for each request, a third of a millisecond on loopback.
+
+#![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -23,57 +28,72 @@ const REFUSED_TIME: Duration = Duration::from_millis(500);
 
 /// The limits of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Of its first line and its fields.
-    pub(crate) head_bytes: usize,
-    pub(crate) body_bytes: usize,
+    pub head_bytes: usize,
+    /// Of its body.
+    pub body_bytes: usize,
     /// For all of it, and again for the reply.
-    pub(crate) time: Duration,
+    pub time: Duration,
 }
 
 /// A request, as it was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Request {
-    pub(crate) method: String,
+pub struct Request {
+    /// As `GET`.
+    pub method: String,
     /// Without the part after a `?`.
-    pub(crate) path: String,
+    pub path: String,
     fields: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    /// Empty if it has none.
+    pub body: Vec<u8>,
 }
 
 impl Request {
     /// The value of a field; `None` if it is there twice, since either could be meant.
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
     }
 
     /// All values of a field.
-    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         let is_it = move |field: &&(String, String)| field.0.eq_ignore_ascii_case(name);
         self.fields.iter().filter(is_it).map(|(_, value)| value.as_str())
     }
 }
 
 /// A status and its words.
-pub(crate) type Status = (u16, &'static str);
+pub type Status = (u16, &'static str);
 
-pub(crate) const OK: Status = (200, "OK");
-pub(crate) const BAD: Status = (400, "Bad Request");
-pub(crate) const UNAUTHORIZED: Status = (401, "Unauthorized");
-pub(crate) const FORBIDDEN: Status = (403, "Forbidden");
-pub(crate) const NOT_FOUND: Status = (404, "Not Found");
-pub(crate) const NOT_ALLOWED: Status = (405, "Method Not Allowed");
-pub(crate) const CONFLICT: Status = (409, "Conflict");
-pub(crate) const TOO_LARGE: Status = (413, "Content Too Large");
-pub(crate) const WRONG_KIND: Status = (415, "Unsupported Media Type");
-pub(crate) const HEAD_TOO_LARGE: Status = (431, "Request Header Fields Too Large");
-pub(crate) const NOT_DONE: Status = (501, "Not Implemented");
-pub(crate) const BUSY: Status = (503, "Service Unavailable");
+/// Done.
+pub const OK: Status = (200, "OK");
+/// The request breaks the rules of HTTP or of the page.
+pub const BAD: Status = (400, "Bad Request");
+/// The token is missing or wrong.
+pub const UNAUTHORIZED: Status = (401, "Unauthorized");
+/// Not for this client.
+pub const FORBIDDEN: Status = (403, "Forbidden");
+/// Nothing is at this path.
+pub const NOT_FOUND: Status = (404, "Not Found");
+/// The path has another method.
+pub const NOT_ALLOWED: Status = (405, "Method Not Allowed");
+/// Understood, and refused by the mount.
+pub const CONFLICT: Status = (409, "Conflict");
+/// The body exceeds its bound.
+pub const TOO_LARGE: Status = (413, "Content Too Large");
+/// The body is not JSON.
+pub const WRONG_KIND: Status = (415, "Unsupported Media Type");
+/// The head exceeds its bound.
+pub const HEAD_TOO_LARGE: Status = (431, "Request Header Fields Too Large");
+/// The request uses a part of HTTP that is left out.
+pub const NOT_DONE: Status = (501, "Not Implemented");
+/// Too many requests at once.
+pub const BUSY: Status = (503, "Service Unavailable");
 
 /// Why there is no request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub enum Unread {
     /// The client has disconnected, or took too long: there is no receiver for a reply.
     Gone,
     /// It is refused.
@@ -90,7 +110,7 @@ impl From<io::Error> for Unread {
 ///
 /// # Errors
 /// See [`Unread`].
-pub(crate) fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Unread> {
+pub fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Unread> {
     let deadline = Instant::now() + limits.time;
     let mut bytes = Vec::new();
     let (mut request, begins, length) = loop {
@@ -115,7 +135,7 @@ pub(crate) fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Un
 ///
 /// # Errors
 /// The status with which it is refused.
-pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<Option<Request>, Status> {
+pub fn parse(bytes: &[u8], limits: Limits) -> Result<Option<Request>, Status> {
     match head(bytes, limits)? {
         Some((request, _, _)) => Ok(Some(request)),
         None if bytes.len() >= limits.head_bytes => Err(HEAD_TOO_LARGE),
@@ -184,22 +204,25 @@ fn head(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize, usize)>,
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) status: Status,
+pub struct Reply {
+    /// See [`Status`].
+    pub status: Status,
     /// The type of the body.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// More fields, with their values.
-    pub(crate) fields: Vec<(&'static str, &'static str)>,
-    pub(crate) body: Vec<u8>,
+    pub fields: Vec<(&'static str, &'static str)>,
+    /// Of the kind that its field names.
+    pub body: Vec<u8>,
 }
 
 impl Reply {
-    pub(crate) fn new(status: Status, kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
+    /// A reply with `body`, of `kind` (Content-Type).
+    pub fn new(status: Status, kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self { status, kind, fields: Vec::new(), body: body.into() }
     }
 
     /// As it is sent.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let (number, words) = self.status;
         let mut head = format!(
             "HTTP/1.1 {number} {words}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\n",
@@ -215,7 +238,7 @@ impl Reply {
 }
 
 /// Sends `reply`, in the time of `limits`, and ends the connection. A client that does not read it gets none.
-pub(crate) fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
+pub fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
     let deadline = Instant::now() + limits.time;
     let bytes = reply.bytes();
     let mut sent = 0;
@@ -239,7 +262,7 @@ pub(crate) fn write(stream: &mut TcpStream, reply: &Reply, limits: Limits) {
 }
 
 /// Sends the part of `reply` that the kernel takes at once, and ends the connection.
-pub(crate) fn write_now(mut stream: &TcpStream, reply: &Reply) {
+pub fn write_now(mut stream: &TcpStream, reply: &Reply) {
     let _ = stream.set_nonblocking(true);
     let _ = stream.write(&reply.bytes());
 }
@@ -253,12 +276,12 @@ fn name(host: &str) -> &str {
 }
 
 /// Whether a host is named by an address, or as `localhost`; with a port or without.
-pub(crate) fn is_address(host: &str) -> bool {
+pub fn is_address(host: &str) -> bool {
     name(host).eq_ignore_ascii_case("localhost") || name(host).parse::<IpAddr>().is_ok()
 }
 
 /// Whether a host is named by an address of the loopback interface, or as `localhost`; with a port or without.
-pub(crate) fn is_loopback(host: &str) -> bool {
+pub fn is_loopback(host: &str) -> bool {
     let is_loopback = |address: IpAddr| address.is_loopback();
     name(host).eq_ignore_ascii_case("localhost") || name(host).parse().is_ok_and(is_loopback)
 }
