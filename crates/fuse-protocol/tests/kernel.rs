@@ -31,13 +31,15 @@ struct Server {
     /// The first message of each operation.
     seen: BTreeMap<u32, Vec<u8>>,
     groups: Vec<u32>,
+    /// Minor version of the kernel.
+    minor: u32,
 }
 
 impl Server {
     fn new() -> Self {
         let modes = BTreeMap::from([(abi::ROOT_ID, 0o040_755)]);
         let (dialect, names, seen) = (Dialect::default(), BTreeMap::new(), BTreeMap::new());
-        Self { dialect, names, modes, seen, groups: Vec::new() }
+        Self { dialect, names, modes, seen, groups: Vec::new(), minor: 0 }
     }
 
     /// Serves until the mount ends.
@@ -102,6 +104,7 @@ impl Server {
                     | InitFlags::HAS_EXPIRE_ONLY;
                 let accepted = wanted & init.offered();
                 self.dialect = Dialect::of(accepted);
+                self.minor = init.minor;
                 let (major, minor) = (abi::VERSION, init.minor.min(abi::MINOR_VERSION));
                 let out = InitOut { major, minor, max_write: 65536, ..Default::default() };
                 answer(Answer::Init(out.with_flags(accepted)))
@@ -386,6 +389,9 @@ fn the_running_kernel_and_the_codec_agree() {
     let server = server.join();
     let server = server.expect("every message");
     client.expect("every call");
+    if server.minor < 39 {
+        return uvfs_skip::lacking("a kernel before 6.6 sends fewer operations");
+    }
     for &opcode in SENT {
         assert!(server.seen.contains_key(&(opcode as u32)), "{opcode:?} was not sent");
     }
