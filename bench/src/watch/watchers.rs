@@ -1,7 +1,7 @@
 //! The watchers: `uvfs top` on a terminal, the page of `uvfs web`, and a scraper of metrics.
 //!
 //! # Boundary
-//! Starts and stops them. The page's requests are those of its script (crates/cli/src/web/page.js): figures every two
+//! Starts and stops them. The page's requests are those of its script (crates/live/src/web/page.js): figures every two
 //! seconds, a level every five or more seldom where it takes long. The scraper's requests come every second, more often
 //! than any real one's.
 //!

@@ -38,9 +38,7 @@ mod serve;
 mod set;
 mod source;
 mod stat;
-mod top;
 mod unmount;
-mod web;
 
 use flags::{Arguments, Command};
 use std::process::ExitCode;
@@ -68,8 +66,8 @@ fn main() -> ExitCode {
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Metrics(arguments) => uvfs_metrics::run(&arguments.mountpoints, arguments.text),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Web(arguments) => web::run(&arguments),
+        Command::Top(arguments) => uvfs_live::top(&arguments),
+        Command::Web(arguments) => uvfs_live::web(&arguments, sandbox::restrict_client),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop(&arguments),

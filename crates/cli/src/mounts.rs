@@ -25,7 +25,8 @@ use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use uvfs_client::{self as client, Unreachable};
+use uvfs_client as client;
+use uvfs_client::state::{State, of_connection, of_life};
 use uvfs_control::protocol::Request;
 use uvfs_terminal::color::{self, painted};
 
@@ -33,70 +34,6 @@ use uvfs_terminal::color::{self, painted};
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Daemons that are asked at once, each by a thread.
 const ASKED_AT_ONCE: usize = 32;
-
-/// The state of a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) enum State {
-    /// Its daemon answers.
-    #[serde(rename = "served")]
-    Served,
-    /// So many clients ask its daemon that it accepts no more at the moment.
-    #[serde(rename = "busy")]
-    Busy,
-    /// No process serves it: every request fails.
-    #[serde(rename = "dead")]
-    Dead,
-    /// A process has it, and does not answer.
-    #[serde(rename = "not answering")]
-    NotAnswering,
-    /// A program serves it that cannot be asked.
-    #[serde(rename = "served without a control socket")]
-    WithoutSocket,
-    /// Its daemon answers its owner and root alone.
-    #[serde(rename = "of another user")]
-    OfAnother,
-    /// It cannot be found out from here.
-    #[serde(rename = "unknown")]
-    Unknown,
-}
-
-impl State {
-    /// The word for it, which is also that of `--json`.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            State::Served => "served",
-            State::Busy => "busy",
-            State::Dead => "dead",
-            State::NotAnswering => "not answering",
-            State::WithoutSocket => "served without a control socket",
-            State::OfAnother => "of another user",
-            State::Unknown => "unknown",
-        }
-    }
-}
-
-/// The state that the connection to a socket shows; `None` if there is no socket.
-pub(crate) fn of_connection<T>(connected: &Result<T, Unreachable>) -> Option<State> {
-    match connected {
-        Ok(_) => Some(State::Served),
-        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-            Some(State::Busy)
-        }
-        Err(Unreachable::Nobody) => None,
-        Err(Unreachable::NotPermitted) => Some(State::OfAnother),
-        Err(Unreachable::Failed(_)) => Some(State::Unknown),
-    }
-}
-
-/// The state that the kernel shows for a mount without a socket.
-pub(crate) fn of_life(life: Life) -> State {
-    match life {
-        Life::Dead => State::Dead,
-        Life::Silent => State::NotAnswering,
-        Life::Served => State::WithoutSocket,
-        Life::Unknown => State::Unknown,
-    }
-}
 
 /// A mount in the list; an object of `--json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]

@@ -2,6 +2,7 @@
 //!
 //! * [`mountinfo`]: finds a mount without touching it
 //! * [`Connection`]: asks the daemon of a mount
+//! * [`state`]: the state of a mount, in a word
 //! * [`liveness`]: asks the kernel about a mount whose daemon does not answer
 //!
 //! # Boundary
@@ -20,6 +21,7 @@
 mod connection;
 pub mod liveness;
 pub mod mountinfo;
+pub mod state;
 mod timed;
 mod young;
 

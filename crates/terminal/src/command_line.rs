@@ -11,6 +11,13 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 
+/// The end of the help of a command whose exit status has no more to tell.
+pub const EXIT_STATUS: &str = "\
+Exit status:
+  0  done
+  1  refused or failed; standard error names the cause and the remedy
+  2  the command line is not valid";
+
 /// Reads the command line; ends the program with help, or with an error message.
 pub fn read<P: Parser>(words: Vec<OsString>) -> P {
     // Errors of a command line are coloured as it says.

@@ -71,8 +71,8 @@ const ARROWS: &[Arrows] = &[
             "uvfs-control",
             "uvfs-cleaning",
             "uvfs-image-tools",
-            "uvfs-http",
             "uvfs-metrics",
+            "uvfs-live",
             "uvfs-client",
             "uvfs-fuse",
             "uvfs-terminal",
@@ -105,6 +105,18 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         folder: "metrics",
         may_use: &["uvfs-vfs", "uvfs-control", "uvfs-client", "uvfs-http", "uvfs-terminal"],
+        tests: &[],
+    },
+    Arrows {
+        folder: "live",
+        may_use: &[
+            "uvfs-concurrent",
+            "uvfs-vfs",
+            "uvfs-control",
+            "uvfs-client",
+            "uvfs-http",
+            "uvfs-terminal",
+        ],
         tests: &[],
     },
     Arrows { folder: "terminal", may_use: &[], tests: &[] },

@@ -30,6 +30,7 @@ const SPEAKING: &[&str] = &[
     "crates/image-tools/",
     "crates/http/",
     "crates/metrics/",
+    "crates/live/",
     "crates/client/",
     "crates/contention-cli/",
     "crates/control/",

@@ -12,6 +12,7 @@
 use super::layout::{amount, head, line, marks_of, row, unit_of};
 use crate::units::{show_bytes, show_count, show_time};
 use serde_json::Value;
+use uvfs_live::kernel_answers;
 
 /// Marked directories that are shown; `uvfs policy MOUNTPOINT` lists them all.
 const MARKS_MAX: usize = 8;
@@ -87,21 +88,6 @@ fn memory(report: &Value) -> Option<String> {
         show_bytes(of("metadata_bytes")?),
         show_bytes(of("page_bytes")?),
     ))
-}
-
-/// Whether fewer than nine in ten requests are hits of the cache at `place` because the kernel answers repeated ones itself: it holds
-/// objects, answers are valid for some time, and none was evicted here.
-pub(crate) fn kernel_answers(report: &Value, place: &str) -> bool {
-    let of = |name: &str| number(report, &format!("{place}/{name}")).unwrap_or(0);
-    let timeout = match place {
-        "/core/names" => "/options/entry_timeout",
-        _ => "/options/attr_timeout",
-    };
-    let timeout = report.pointer(timeout).and_then(Value::as_str);
-    let keeps = timeout.is_some_and(|timeout| !timeout.starts_with('0'));
-    let holds = number(report, "/frontend/nodes").unwrap_or(0) > 0;
-    let few = of("hits") < of("misses").saturating_mul(9);
-    keeps && holds && of("evicted") == 0 && few
 }
 
 /// The contents of a cache, and its share of hits.

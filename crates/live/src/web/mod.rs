@@ -20,7 +20,6 @@ mod watch;
 
 use crate::Failure;
 use crate::flags::WebArguments;
-use crate::sandbox;
 use api::Site;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
@@ -42,11 +41,11 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const LIMITS: Limits = Limits { head_bytes: 16 << 10, body_bytes: 64 << 10, time: PATIENCE };
 
-/// Runs the subcommand, until Ctrl-C.
+/// Runs the subcommand, until Ctrl-C. Calls `restrict` before it reads bytes of strangers: that gives up rights.
 ///
 /// # Errors
 /// If an argument is no mount, or the address cannot be used.
-pub(crate) fn run(arguments: &WebArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &WebArguments, restrict: impl FnOnce()) -> Result<ExitCode, Failure> {
     let address = address(&arguments.listen)?;
     let refused = |error: io::Error| {
         let (listen, cause) = (&arguments.listen, crate::cause(&error));
@@ -59,7 +58,7 @@ pub(crate) fn run(arguments: &WebArguments) -> Result<ExitCode, Failure> {
     // Behind the `#`: the browser does not send that part.
     crate::print_line(&format!("uvfs: http://{address}/#{}", site.token().text()));
     // From here on it reads bytes of strangers.
-    sandbox::restrict_client();
+    restrict();
     serve(&listener, &site, &interrupt).map_err(refused)?;
     Ok(ExitCode::SUCCESS)
 }

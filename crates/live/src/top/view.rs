@@ -11,7 +11,6 @@
 
 use super::figures::{DirectoryFigures, Figures, Hits, Kind, Memory, MountFigures};
 use super::ui::{Place, Ui};
-use crate::mounts::State;
 use crate::shown::{shown, shown_name};
 use crate::units::{show_bytes, show_count, show_ns};
 use ratatui_core::buffer::Buffer;
@@ -19,6 +18,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use uvfs_client::state::State;
 
 /// From here on requests and the source stand beside each other.
 const WIDE: u16 = 116;

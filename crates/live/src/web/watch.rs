@@ -1,7 +1,7 @@
 //! The live figures of the page: those of `uvfs top --json`, sampled only while there are requests.
 //!
 //! # Boundary
-//! Decides when a sample is taken, and sends it to each request. [`crate::top`] computes figures.
+//! Decides when a sample is taken, and sends it to each request. `top` computes figures.
 //!
 //! # Concurrency
 //! One thread has the sampler; a request sends it the channel for the answer. With any number of open pages, a mount is

@@ -57,7 +57,7 @@ const COLUMNS: u16 = 120;
 ///
 /// # Errors
 /// If an argument is no mount, or the terminal cannot be used.
-pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     let interval = arguments.interval.as_deref().map_or(Ok(INTERVAL), interval)?;
     let sampler = Sampler::new(&arguments.mountpoints)?;
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
@@ -155,7 +155,7 @@ fn line(mount: &MountFigures) -> String {
     let parts = [memory.program_bytes, memory.names_bytes, memory.pages_bytes];
     let used = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
     let mountpoint = shown(&mount.mountpoint);
-    if mount.state != crate::mounts::State::Served {
+    if mount.state != uvfs_client::state::State::Served {
         return format!("{:>84}  {mountpoint}\n", mount.state.word());
     }
     format!(

@@ -9,11 +9,11 @@
 
 use crate::Failure;
 use crate::mountinfo::{self, MountEntry};
-use crate::mounts::{self, State};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use uvfs_client::state::{self, State};
 use uvfs_client::{self as client, Connection};
 use uvfs_control::cleaned::Raw;
 use uvfs_control::protocol::Request;
@@ -126,7 +126,7 @@ impl Sampler {
         };
         let connected = client::connect_within(mount, Duration::ZERO);
         // If only the kernel could tell, its answer is not awaited at each sample.
-        sampled.state = mounts::of_connection(&connected).unwrap_or(State::Unknown);
+        sampled.state = state::of_connection(&connected).unwrap_or(State::Unknown);
         let Ok(mut daemon) = connected else { return sampled };
         let mut of = |request| daemon.ask(request, ANSWER_TIME).ok()?.report;
         match of(Request::Stat) {
