@@ -6,6 +6,7 @@
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use uvfs_terminal::command_line::EXIT_STATUS;
 
 const DROP_HELP: &str = "\
 Requests:
@@ -58,12 +59,7 @@ Examples:
   uvfs cached /mnt/data/photos             cached objects of a uvfs mount
   uvfs cached /srv --depth 1 --sort name   by name
   uvfs cached /srv --watch                 again every second, until Ctrl-C
-  uvfs cached /srv --json                  one object, for programs
-
-Exit status:
-  0  done
-  1  refused or failed; standard error names the cause and the remedy
-  2  the command line is not valid";
+  uvfs cached /srv --json                  one object, for programs";
 
 const POLICY_HELP: &str = "\
 Policies, for the objects that uvfs has cached in and below a directory:
@@ -79,12 +75,7 @@ Examples:
   uvfs policy keep /mnt/data/photos        its entries are evicted last
   uvfs policy once /mnt/data/a /mnt/data/b theirs are evicted first
   uvfs policy none /mnt/data/photos        as before
-  uvfs policy /mnt/data                    lists the marks; --json for programs
-
-Exit status:
-  0  done
-  1  refused or failed; standard error names the cause and the remedy
-  2  the command line is not valid";
+  uvfs policy /mnt/data                    lists the marks; --json for programs";
 
 const WARMUP_HELP: &str = "\
 Lists the directory, so that names, attributes and the listing are cached; data read with --data is cached as far as \
@@ -143,7 +134,7 @@ pub struct DropArguments {
 
 /// `uvfs cached`.
 #[derive(Debug, Args)]
-#[command(after_help = CACHED_HELP)]
+#[command(after_help = format!("{CACHED_HELP}\n\n{EXIT_STATUS}"))]
 pub struct CachedArguments {
     /// The directory to show; mount points below it are not crossed
     #[arg(value_name = "DIR")]
@@ -174,7 +165,7 @@ pub struct CachedArguments {
 
 /// `uvfs policy`.
 #[derive(Debug, Args)]
-#[command(after_help = POLICY_HELP)]
+#[command(after_help = format!("{POLICY_HELP}\n\n{EXIT_STATUS}"))]
 pub struct PolicyArguments {
     /// keep, once, normal or none, and directories of uvfs mounts to mark; or a mountpoint, to list its marks
     #[arg(value_name = "POLICY DIR... | MOUNTPOINT", required = true)]

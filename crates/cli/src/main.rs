@@ -2,7 +2,9 @@
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
-//! algorithm of the layers that it combines. Every text for users is written here.
+//! algorithm of the layers that it combines. Commands on caches ([`uvfs_cleaning`]), on images
+//! ([`uvfs_image_tools`]), live figures ([`uvfs_live`]) and metrics ([`uvfs_metrics`]) are crates of
+//! their own.
 //!
 //! # Concurrency
 //! The main thread waits only for signals and the session's end ([`serve`]). The control socket has
