@@ -9,7 +9,9 @@
 //! hold that lock for the very request being handled, and the mount would hang. So handlers and watchers only queue,
 //! and [`LANES`] threads send, each from a queue of its own. Notices about one directory or file take one lane, in
 //! order. A queue is bounded and collapses into "forget everything" when it overflows. A sending thread holds no lock
-//! while it sends. A thread that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
+//! while it sends. A notice about an inode that the kernel does not have, yet holds, is sent again until the kernel has
+//! it: a reply that makes the inode may be on its way, with attributes from before the news, and a new inode has no
+//! version to compare ([`Early`]). A thread that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
 //!
 //! # Why
 //! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that directory also
@@ -156,17 +158,25 @@ impl Lane {
     }
 
     fn send_all(&self, kernel: &dyn KernelCache, nodes: &NodeTable, counters: &Counters) {
-        let mut done = 0;
-        while let Some((number, notice)) = self.next(done) {
+        let (mut done, mut early) = (0, Early::default());
+        loop {
+            let (number, notice) = match self.next(done, early.due()) {
+                Next::Ended => return,
+                Next::Early => {
+                    early.send_again(kernel, nodes);
+                    continue;
+                }
+                Next::Notice(number, notice) => (number, notice),
+            };
             let sent = match notice {
                 Notice::Entry(parent, name) => {
                     nodes.id_of(parent).map_or(Ok(()), |parent| kernel.forget_entry(parent, &name))
                 }
                 Notice::Inode(inode) => {
-                    nodes.id_of(inode).map_or(Ok(()), |node| kernel.forget_inode(node))
+                    nodes.id_of(inode).map_or(Ok(()), |node| early.forget_inode(kernel, node))
                 }
                 Notice::AskAgain(parent, name) => kernel.ask_again(parent, &name),
-                Notice::Everything => forget_everything(kernel, nodes),
+                Notice::Everything => forget_everything(kernel, nodes, &mut early),
             };
             done = number;
             counters.notices.hit();
@@ -177,34 +187,101 @@ impl Lane {
         }
     }
 
-    /// The next notice and its number; those up to number `done` have been sent.
-    fn next(&self, done: u64) -> Option<(u64, Notice)> {
+    /// The next notice and its number, if there is one before `due`; those up to number `done` have been sent.
+    fn next(&self, done: u64, due: Option<Instant>) -> Next {
         let mut queue = self.queue.lock();
         queue.done = done;
         self.progress.notify_all();
         loop {
             if queue.ended {
-                return None;
+                return Next::Ended;
+            }
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Next::Early;
             }
             if let Some(notice) = queue.notices.pop_front() {
                 let number = queue.queued - queue.notices.len() as u64;
-                return Some((number, notice));
+                return Next::Notice(number, notice);
             }
-            self.work.wait(&mut queue);
+            match left {
+                Some(left) => _ = self.work.wait_for(&mut queue, left),
+                None => self.work.wait(&mut queue),
+            }
+        }
+    }
+}
+
+/// The work of a sending thread.
+enum Next {
+    Notice(u64, Notice),
+    /// A notice that came too early is due again.
+    Early,
+    Ended,
+}
+
+/// Notices about inodes that the kernel did not have. It has forgotten the inode, and says so soon, or it is about to
+/// make it from a reply. In the second case the notice must come after that.
+#[derive(Default)]
+struct Early {
+    /// Node ids, and how often each was sent. The oldest is first: each waits equally long.
+    waiting: VecDeque<(Instant, u64, u32)>,
+}
+
+impl Early {
+    /// As long as a thread may take to read its reply, with some reserve.
+    const PAUSE: Duration = Duration::from_millis(2);
+    /// In all a minute, and a pause takes longer on a busy machine: attributes are hardly valid for longer.
+    const SENT_MAX: u32 = 30_000;
+
+    /// When the next one is due.
+    fn due(&self) -> Option<Instant> {
+        self.waiting.front().map(|&(due, ..)| due)
+    }
+
+    fn forget_inode(&mut self, kernel: &dyn KernelCache, node: u64) -> std::io::Result<()> {
+        self.send(kernel, node, 1)
+    }
+
+    fn send(&mut self, kernel: &dyn KernelCache, node: u64, sent: u32) -> std::io::Result<()> {
+        match kernel.forget_inode(node) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                if sent < Self::SENT_MAX {
+                    self.waiting.push_back((Instant::now() + Self::PAUSE, node, sent));
+                }
+                Ok(())
+            }
+            told => told,
+        }
+    }
+
+    /// Sends those that are due, unless the kernel has forgotten their nodes.
+    fn send_again(&mut self, kernel: &dyn KernelCache, nodes: &NodeTable) {
+        let now = Instant::now();
+        while let Some(&(due, node, sent)) = self.waiting.front()
+            && due <= now
+        {
+            self.waiting.pop_front();
+            if nodes.is_held(node)
+                && let Err(error) = self.send(kernel, node, sent + 1)
+            {
+                log::debug!("the kernel refused a cache notice: {error}");
+            }
         }
     }
 }
 
 /// Sends a notice for each name that the kernel knows, and one for the attributes and pages of each node. A failure
 /// does not stop the others; the last error is returned.
-fn forget_everything(kernel: &dyn KernelCache, nodes: &NodeTable) -> std::io::Result<()> {
+fn forget_everything(
+    kernel: &dyn KernelCache,
+    nodes: &NodeTable,
+    early: &mut Early,
+) -> std::io::Result<()> {
     let mut told = kernel.forget_everything();
     for node in nodes.ids() {
-        match kernel.forget_inode(node) {
-            // Forgotten meanwhile.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) => told = Err(error),
-            Ok(()) => {}
+        if let Err(error) = early.forget_inode(kernel, node) {
+            told = Err(error);
         }
     }
     told
@@ -301,7 +378,7 @@ mod tests {
             nodes.publish(&found.node, (found.attributes.number, 0), None);
         }
         let kernel = Refusing(Mutex::new(&TOLD, Vec::new()));
-        let told = forget_everything(&kernel, &nodes);
+        let told = forget_everything(&kernel, &nodes, &mut Early::default());
         assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EIO));
         let mut sent = kernel.0.into_inner();
         sent.sort_unstable();
@@ -323,9 +400,9 @@ mod tests {
         assert_eq!(notices.queue.lock().notices.len(), QUEUE_MAX);
         assert!(!notices.ask_again(2, b"no"));
         notices.push(Notice::Inode(InodeId(7)));
-        let (number, substitute) = notices.next(0).unwrap();
-        assert!(matches!(substitute, Notice::Everything));
-        assert_eq!(number, QUEUE_MAX as u64 + 1, "with it all are done");
+        let next = notices.next(0, None);
+        let all = QUEUE_MAX as u64 + 1;
+        assert!(matches!(next, Next::Notice(number, Notice::Everything) if number == all));
     }
 
     #[test]
@@ -335,11 +412,15 @@ mod tests {
         all.wait_asked(Duration::from_secs(3600));
         assert!(notices.ask_again(2, b"a"));
         notices.push(Notice::Inode(InodeId(7)));
-        assert_eq!(notices.next(0).unwrap().0, 1);
+        let next = |done| match notices.next(done, None) {
+            Next::Notice(number, _) => number,
+            Next::Early | Next::Ended => unreachable!("it has not ended"),
+        };
+        assert_eq!(next(0), 1);
         std::thread::scope(|scope| {
             // Far longer than a test may take: it has to be woken.
             let waits = scope.spawn(|| all.wait_asked(Duration::from_secs(3600)));
-            assert_eq!(notices.next(1).unwrap().0, 2);
+            assert_eq!(next(1), 2);
             waits.join().unwrap();
         });
         all.wait_asked(Duration::from_secs(3600));
@@ -348,6 +429,66 @@ mod tests {
         all.wait_asked(Duration::from_millis(5));
         notices.queue.lock().ended = true;
         all.wait_asked(Duration::from_secs(3600));
+    }
+
+    /// A kernel that makes its inode from a reply that was on its way, after three notices.
+    struct Slow(Mutex<u32>);
+
+    impl KernelCache for Arc<Slow> {
+        fn forget_entry(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn ask_again(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_attributes(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_pages(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_inode(&self, _: u64) -> io::Result<()> {
+            let mut told = self.0.lock();
+            *told += 1;
+            match *told {
+                0..=3 => Err(io::Error::from_raw_os_error(libc::ENOENT)),
+                _ => Ok(()),
+            }
+        }
+        fn prune(&self, _: &[u64]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_everything(&self) -> io::Result<()> {
+            unreachable!()
+        }
+    }
+
+    /// A notice overtook the reply that made the inode. The kernel had no inode to invalidate, and then cached the
+    /// attributes from before the news, for as long as the reply said.
+    #[test]
+    fn a_notice_about_an_inode_that_the_kernel_is_about_to_make_is_sent_again() {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let nodes = NodeTable::new(vfs.clone());
+        let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+        let found = vfs.create(&Caller::root(), vfs.root(), Name::new(b"f").unwrap(), &new);
+        let found = found.unwrap();
+        let id = nodes.publish(&found.node, (found.attributes.number, 0), None);
+        let kernel = Arc::new(Slow(Mutex::new(&TOLD, 0)));
+        let mut early = Early::default();
+        early.forget_inode(&kernel, id).unwrap();
+        while early.due().is_some() {
+            early.send_again(&kernel, &nodes);
+        }
+        assert_eq!(*kernel.0.lock(), 4, "until the kernel had it");
+
+        *kernel.0.lock() = 0;
+        early.forget_inode(&kernel, id).unwrap();
+        nodes.forget(id, 1);
+        while early.due().is_some() {
+            early.send_again(&kernel, &nodes);
+        }
+        assert_eq!(*kernel.0.lock(), 1, "the kernel has forgotten it");
     }
 
     /// Waits in every notice about the directory of node id 1, as the kernel does while a lookup there hangs.

@@ -179,6 +179,8 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
         }
         let place = (self.directory, name.as_bytes());
         let (id, generation) = self.server.publish(&node, attributes, place);
+        // After it was counted: news from before then found no node id, and no notice was sent.
+        let (attributes, still_valid) = self.server.believed(&node, *attributes);
         self.used += self.entry_bytes() + name.as_bytes().len();
         let taken = self.add(&Listed {
             name: name.as_bytes(),
@@ -186,8 +188,8 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
             node: id,
             generation,
             number: id,
-            attributes,
-            valid,
+            attributes: &attributes,
+            valid: (valid.0, valid.1.min(still_valid)),
         });
         match taken {
             true => self.counted.push(id),

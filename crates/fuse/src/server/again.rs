@@ -43,6 +43,11 @@ impl Server {
         self.publish_at(node, attributes, Some(place))
     }
 
+    /// The attributes of `node` that the kernel may cache after the answer `given`, and for how long.
+    pub(crate) fn believed(&self, node: &Node, given: Attributes) -> (Attributes, Duration) {
+        self.vfs.believed(node, given)
+    }
+
     fn publish_at(
         &self,
         node: &Node,

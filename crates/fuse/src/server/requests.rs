@@ -618,7 +618,9 @@ impl Server {
 
     fn found_out(&self, found: Found, place: (u64, &[u8])) -> EntryOut {
         let (node_id, generation) = self.publish(&found.node, &found.attributes, place);
-        let attrs = Attrs { node_id, attributes: found.attributes, valid: found.attributes_valid };
+        // After it was counted: news from before then found no node id, and no notice was sent.
+        let (attributes, valid) = self.vfs.believed(&found.node, found.attributes);
+        let attrs = Attrs { node_id, attributes, valid };
         EntryOut::Found { attrs, entry_valid: found.entry_valid, generation }
     }
 

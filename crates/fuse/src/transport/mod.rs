@@ -30,7 +30,8 @@ pub(crate) trait KernelCache: Send + Sync {
     /// [`forget_entry`](KernelCache::forget_entry), it waits for requests in flight in `parent`. An uncached name is no
     /// error.
     fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()>;
-    /// Forgets attributes and pages of a node.
+    /// Forgets attributes and pages of a node. ENOENT if the kernel has no such inode: it has forgotten it, or is about
+    /// to make it from a reply.
     fn forget_inode(&self, node: u64) -> io::Result<()>;
     /// Drops the cached attributes of a node, for which the kernel waits for nothing.
     fn forget_attributes(&self, node: u64) -> io::Result<()>;

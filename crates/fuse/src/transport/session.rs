@@ -273,7 +273,9 @@ impl KernelCache for Connection {
     }
 
     fn forget_inode(&self, node: u64) -> io::Result<()> {
-        self.notify(&Notice::InvalInode { ino: node, off: 0, len: 0 })
+        // Not `notify`: the caller has to know that there is no such inode.
+        let notice = Notice::InvalInode { ino: node, off: 0, len: 0 };
+        self.device.send(&[IoSlice::new(&notice.to_vec())])
     }
 
     fn forget_attributes(&self, node: u64) -> io::Result<()> {
