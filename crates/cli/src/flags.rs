@@ -253,18 +253,19 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) atime: Option<Atime>,
     /// How long cached attributes are valid before the source is asked again: 500ms, 1s, 0 [default: 1s; of a
-    /// bucket 60s]
+    /// bucket, and with --watch, 60s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) attr_timeout: Option<String>,
     /// How long a cached name is valid [default: 1s; of a
-    /// bucket 60s]
+    /// bucket, and with --watch, 60s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) entry_timeout: Option<String>,
     /// How long it stays cached that a name does not exist [default: 1s; of a
-    /// bucket 60s]
+    /// bucket, and with --watch, 60s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) negative_timeout: Option<String>,
-    /// Notice changes made directly in the host directory at once, not after the timeouts
+    /// Notice changes made directly in the host directory at once, not after the timeouts. On a local file system the
+    /// default of the timeouts is then 60s; what no report tells of is valid for 1s
     #[arg(long)]
     pub(crate) watch: bool,
     /// Memory of the whole process, nearly all of it for the caches: 256M, 1G, or a share of the memory

@@ -25,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use uvfs_backends::directory::reports_all_changes;
 use uvfs_backends::image::WritingConfig;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_client as client;
@@ -32,11 +33,13 @@ use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_fuse::Transport;
 use uvfs_image_tools::{Part, Spec, reductions};
-use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
+use uvfs_vfs::{READ_AHEAD_MAX, Timeouts, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
 const BUCKET_TIMEOUT: Duration = Duration::from_secs(60);
+/// With `--watch`, of answers whose changes are reported. As of a bucket: it bounds the changes that no report tells of.
+const REPORTED_TIMEOUT: Duration = Duration::from_secs(60);
 /// The range of `--commit`.
 const COMMIT_TIMES: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(300);
@@ -208,6 +211,11 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         let conf = std::fs::read_to_string(checks::FUSE_CONF).unwrap_or_default();
         checks::allow_other(mounter.privileged, &conf)?;
     }
+    let timeouts = config.reported_timeouts.unwrap_or(Timeouts {
+        attr: config.attr_timeout,
+        entry: config.entry_timeout,
+        negative: config.negative_timeout,
+    });
     let options = Options {
         allow_other: arguments.allow_other,
         read_only: arguments.read_only || store.is_read_only(),
@@ -222,9 +230,9 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
             Store::Memory { size_bytes, .. } => Some(size_bytes),
             Store::Directory(_) | Store::Image(_) | Store::Bucket(_) => None,
         },
-        attr_timeout: units::show_duration(config.attr_timeout),
-        entry_timeout: units::show_duration(config.entry_timeout),
-        negative_timeout: units::show_duration(config.negative_timeout),
+        attr_timeout: units::show_duration(timeouts.attr),
+        entry_timeout: units::show_duration(timeouts.entry),
+        negative_timeout: units::show_duration(timeouts.negative),
     };
     let name = name.unwrap_or_else(|| store.name());
     let policies = policies.unwrap_or_default();
@@ -444,6 +452,7 @@ fn config(
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
+        reported_timeouts: reported_timeouts(arguments, source)?,
         read_only: arguments.read_only,
         cache_bytes,
         overhead_bytes: overhead.bytes(),
@@ -451,6 +460,34 @@ fn config(
     };
     config.validate().map_err(|error| Failure::usage(format!("options: {error}")))?;
     Ok(config)
+}
+
+/// How long answers are valid whose changes are reported; a time-out that was given is obeyed.
+fn reported_timeouts(
+    arguments: &MountArguments,
+    source: &Source,
+) -> Result<Option<Timeouts>, Failure> {
+    let (Source::Directory(path) | Source::Plain(path)) = source else { return Ok(None) };
+    // A source that cannot be opened is refused later, with the reason.
+    if !arguments.watch {
+        return Ok(None);
+    }
+    let Ok(reports_all) = reports_all_changes(path) else { return Ok(None) };
+    if !reports_all {
+        log::warn!(
+            "{}: its file system may change without a report to this machine; with --watch, the time-outs stay 1s",
+            path.display()
+        );
+        return Ok(None);
+    }
+    let timeout = |name: &str, text: &Option<String>| -> Result<Duration, Failure> {
+        Ok(option(name, text.as_deref(), units::parse_duration)?.unwrap_or(REPORTED_TIMEOUT))
+    };
+    Ok(Some(Timeouts {
+        attr: timeout("--attr-timeout", &arguments.attr_timeout)?,
+        entry: timeout("--entry-timeout", &arguments.entry_timeout)?,
+        negative: timeout("--negative-timeout", &arguments.negative_timeout)?,
+    }))
 }
 
 /// Whether uvfs is to keep file data.
@@ -587,6 +624,24 @@ mod tests {
         let memory = Machine::here().memory_bytes();
         assert_eq!(config(&[]).unwrap().cache_bytes, overhead.default_bytes(memory));
         assert_eq!(config(&["--cache-size", "100%"]).unwrap().cache_bytes, memory);
+    }
+
+    /// With `--watch`, every answer was asked again after a second; a time-out that is given is obeyed.
+    #[test]
+    fn a_watched_local_directory_has_long_timeouts() {
+        let folder = tempfile::tempdir().unwrap();
+        let reported = |path: &Path, line: &[&str]| {
+            let source = Source::Directory(path.to_path_buf());
+            let arguments = arguments(&[&["/", "/"], line].concat());
+            let overhead = Overhead::new(5 << 20, Some(2));
+            super::config(&arguments, overhead, &source).unwrap().reported_timeouts
+        };
+        let (minute, short) = (Duration::from_secs(60), Duration::from_secs(5));
+        let expected = Timeouts { attr: short, entry: minute, negative: minute };
+        let expected = reports_all_changes(folder.path()).unwrap().then_some(expected);
+        assert_eq!(reported(folder.path(), &["--watch", "--attr-timeout", "5s"]), expected);
+        assert_eq!(reported(folder.path(), &[]), None);
+        assert_eq!(reported(Path::new("/proc"), &["--watch"]), None, "it reports no changes");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct VfsConfig {
     pub end_patience: Duration,
     /// Ask the backend to report changes by others, at once. Default off.
     pub watch: bool,
+    /// How long answers are valid whose changes the backend will report ([`crate::Watch::reports_names`]). Default
+    /// `None`: as long as all others. Only with `watch`. Watch `name_misses`.
+    pub reported_timeouts: Option<Timeouts>,
     /// Refuse every change. Default off.
     pub read_only: bool,
 }
@@ -61,9 +64,21 @@ impl Default for VfsConfig {
             write_back_delay: Duration::from_secs(5),
             end_patience: Duration::from_secs(30),
             watch: false,
+            reported_timeouts: None,
             read_only: false,
         }
     }
+}
+
+/// How long answers are valid, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Attributes of objects that are no directories and have one name.
+    pub attr: Duration,
+    /// Found names.
+    pub entry: Duration,
+    /// Names that are missing; 0 caches none.
+    pub negative: Duration,
 }
 
 /// The treatment of file data.
@@ -112,7 +127,9 @@ impl VfsConfig {
     /// [`Error::Invalid`] names the field and the rule.
     pub fn validate(&self) -> Result<()> {
         let timeouts = [self.attr_timeout, self.entry_timeout, self.negative_timeout];
-        if timeouts.iter().any(|&timeout| timeout > TIMEOUT_MAX) {
+        let reported = self.reported_timeouts.map(|of| [of.attr, of.entry, of.negative]);
+        let all = timeouts.into_iter().chain(reported.into_iter().flatten());
+        if all.into_iter().any(|timeout| timeout > TIMEOUT_MAX) {
             return Err(Error::Invalid("a timeout is at most 365 days"));
         }
         if self.write_back_delay > TIMEOUT_MAX {

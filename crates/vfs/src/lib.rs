@@ -61,7 +61,7 @@ pub use clean::{
     Amount, CHILDREN_MAX, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
     ResidentChild, ResidentDirectory, ResidentLevel, Tally,
 };
-pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
+pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, Timeouts, VfsConfig};
 pub use error::{Error, Result, Retry};
 pub use inode::Node;
 #[cfg(debug_assertions)]

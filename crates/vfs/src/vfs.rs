@@ -13,13 +13,13 @@ use crate::api::Directory;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
     Authority, Backend, Capabilities, ChangeSink, Creation, Enforcer, Entry, Export, FileRef,
-    InodeId, OpenFiles, Opens, PageCaching, StoreTimes, Timed, Writes, Xattrs,
+    InodeId, OpenFiles, Opens, PageCaching, StoreTimes, Timed, Watch, Writes, Xattrs,
 };
 use crate::background::Background;
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
 use crate::clean::Views;
-use crate::config::{PagePolicy, VfsConfig};
+use crate::config::{PagePolicy, Timeouts, VfsConfig};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
 use crate::inode::{Clock, Expiry, INODE_BYTES, InodeTable, ListedBytes, Node, Ticket};
@@ -44,6 +44,15 @@ use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::{Mutex, order};
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::shared::{self, Owner, Shared};
+
+/// Whether the store reports the changes by others that would make an answer wrong. Determined after the ticket was
+/// taken, and before the question: so news either finds the answer cached, or keeps it out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reported(bool);
+
+impl Reported {
+    pub(crate) const NO: Self = Self(false);
+}
 
 /// The parts that operations share.
 pub(crate) struct Core {
@@ -406,7 +415,8 @@ impl Core {
 
     /// The inode of `entry`, kept in the table.
     pub(crate) fn adopt(&self, entry: &Entry, ticket: Ticket) -> Node {
-        let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
+        let expiry = self.attribute_expiry(&entry.attributes, Reported::NO);
+        let node = self.inodes.adopt(self, entry, ticket, expiry);
         self.added(INODE_BYTES);
         node
     }
@@ -416,16 +426,48 @@ impl Core {
         self.capabilities.authority == Authority::Shared
     }
 
-    pub(crate) fn attribute_expiry(&self) -> Expiry {
-        if self.shared() { Expiry::after(self.config.attr_timeout) } else { Expiry::NEVER }
+    /// Whether others' changes of the names in `directory` will be reported.
+    pub(crate) fn reported_names(&self, directory: InodeId) -> Reported {
+        self.reported(|store| store.reports_names(directory))
     }
 
-    pub(crate) fn entry_expiry(&self) -> Expiry {
-        if self.shared() { Expiry::after(self.config.entry_timeout) } else { Expiry::NEVER }
+    /// Whether others' changes of the attributes of `inode` will be reported.
+    fn reported_attributes(&self, inode: InodeId) -> Reported {
+        self.reported(|store| store.reports_attributes(inode))
     }
 
-    pub(crate) fn negative_expiry(&self) -> Expiry {
-        match self.config.negative_timeout {
+    fn reported(&self, reports: impl Fn(&dyn Watch) -> bool) -> Reported {
+        let asked = self.config.watch && self.config.reported_timeouts.is_some();
+        Reported(asked && self.backend().watching().is_some_and(reports))
+    }
+
+    fn timeouts(&self, reported: Reported) -> Timeouts {
+        let config = &self.config;
+        let usual = Timeouts {
+            attr: config.attr_timeout,
+            entry: config.entry_timeout,
+            negative: config.negative_timeout,
+        };
+        config.reported_timeouts.filter(|_| reported.0).unwrap_or(usual)
+    }
+
+    /// How long `value` is valid. Reports tell of one name of an object, and of what happens in a directory, not of its
+    /// times.
+    pub(crate) fn attribute_expiry(&self, value: &Attributes, reported: Reported) -> Expiry {
+        if !self.shared() {
+            return Expiry::NEVER;
+        }
+        let has_one_name = value.kind != FileKind::Directory && value.links == 1;
+        let reported = if has_one_name { reported } else { Reported::NO };
+        Expiry::after(self.timeouts(reported).attr)
+    }
+
+    pub(crate) fn entry_expiry(&self, reported: Reported) -> Expiry {
+        if self.shared() { Expiry::after(self.timeouts(reported).entry) } else { Expiry::NEVER }
+    }
+
+    pub(crate) fn negative_expiry(&self, reported: Reported) -> Expiry {
+        match self.timeouts(reported).negative {
             timeout if timeout.is_zero() => Expiry::EXPIRED,
             timeout if self.shared() => Expiry::after(timeout),
             _ => Expiry::NEVER,
@@ -481,9 +523,10 @@ impl Core {
     /// Reads attributes again. Caches them if no change overtook the answer.
     pub(crate) fn refresh(&self, node: &Node, file: FileRef) -> Result<Attributes> {
         let asked = node.inode.ask(&self.clock);
+        let reported = self.reported_attributes(node.id());
         match self.backend().inodes().attributes(file) {
             Ok(value) => {
-                let expiry = self.attribute_expiry();
+                let expiry = self.attribute_expiry(&value, reported);
                 if !node.inode.keep_attributes(asked, &value, expiry) {
                     self.counters.discarded.hit();
                 }

@@ -11,3 +11,4 @@ mod library;
 mod mount;
 mod observers;
 mod stuck;
+mod watched;

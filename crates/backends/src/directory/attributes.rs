@@ -36,11 +36,11 @@ impl Inodes for Host {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
-            return Ok(self.attributes_of(&open.node, &stat_of(self.descriptor_of(&open)?)?));
+            let descriptor = self.descriptor_of(&open)?;
+            return self.answer_attributes(&open.node, || stat_of(&descriptor));
         }
         let node = self.node(file.inode)?;
-        let stat = self.stat_node(&node)?;
-        Ok(self.attributes_of(&node, &stat))
+        self.answer_attributes(&node, || self.stat_node(&node))
     }
 
     fn set_attributes(

@@ -221,7 +221,7 @@ impl Host {
         if self.watches.get().is_some()
             && let Ok(stat) = super::convert::stat_of(descriptor)
         {
-            open.node.note_seen(&stat);
+            open.node.settle(&stat);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::table::{Forgotten, NodeTable};
 use super::watch::Watches;
 use super::xattr::XattrListing;
 use super::{ActAs, DirectoryConfig};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::AtomicBool;
 use uvfs_vfs::{Authority, Enforcer, Listings, Opens, PageCaching, Waits, Writes};
-use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
+use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Name, Result, Tenant, Totals};
 
 /// The type of overlay file systems in `statfs`. There a file's time of birth changes when it is first written, so
 /// times of birth identify nothing.
@@ -129,20 +129,78 @@ impl Host {
         }
     }
 
-    /// The entry for the object in `stat`, found as `seen`; with one reference to its node.
+    /// The entry for the object in `stat` after our own change, found as `seen`; with one reference to its node.
     pub(super) fn entry(
         &self,
         stat: &HostStat,
         seen: Option<(&Arc<HostNode>, &[u8])>,
     ) -> (Entry, Arc<HostNode>) {
         let node = self.nodes.remember(stat, seen);
+        if let Some((parent, name)) = seen {
+            parent.settle_child(name, node.id);
+        }
         let attributes = self.attributes_of(&node, stat);
         (Entry { inode: node.id, attributes }, node)
     }
 
-    /// Attributes of `stat` for the core; the node records them.
+    /// The entry for the object in `stat` as the answer to a question: the host showed it under `name` after `heard`
+    /// events in the directory. [`super::watch`] has the protocol.
+    pub(super) fn answer(
+        &self,
+        (stat, heard): (&HostStat, u64),
+        (parent, open): (&Arc<HostNode>, BorrowedFd<'_>),
+        name: Name<'_>,
+    ) -> (Entry, Arc<HostNode>) {
+        let seen = Some((parent, name.as_bytes()));
+        let (node, other) = self.nodes.remember_anew(stat, seen);
+        node.unsettle_unless(stat);
+        let entry = Entry { inode: node.id, attributes: self.shown(stat) };
+        let Some(watches) = self.watches.get() else { return (entry, node) };
+        let again = (parent.heard() != heard).then(|| stat_at(open, name.as_bytes()));
+        let stays = |again: &Result<HostStat>| again.as_ref().is_ok_and(|again| node.is(again));
+        if other.is_some() || again.as_ref().is_some_and(|again| !stays(again)) {
+            watches.entry_found_changed(parent.id, name, other);
+        }
+        if again.is_some_and(|again| node.was_changed((stat, again.as_ref().ok()))) {
+            watches.inode_found_changed(node.id);
+        }
+        (entry, node)
+    }
+
+    /// The host showed no `name` after `heard` events in the directory. False if it has to be asked again.
+    pub(super) fn answer_missing(&self, parent: &HostNode, name: Name<'_>, heard: u64) -> bool {
+        let Some(watches) = self.watches.get() else { return true };
+        if let Some(other) = parent.forget_child(name.as_bytes()) {
+            watches.entry_found_changed(parent.id, name, Some(other));
+        }
+        parent.heard() == heard
+    }
+
+    /// The attributes of `node` as the answer to a question, like [`Host::answer`].
+    pub(super) fn answer_attributes(
+        &self,
+        node: &HostNode,
+        look: impl Fn() -> Result<HostStat>,
+    ) -> Result<uvfs_vfs::Attributes> {
+        let heard = node.heard();
+        let stat = look()?;
+        node.unsettle_unless(&stat);
+        if let Some(watches) = self.watches.get()
+            && node.heard() != heard
+            && node.was_changed((&stat, look().as_ref().ok()))
+        {
+            watches.inode_found_changed(node.id);
+        }
+        Ok(self.shown(&stat))
+    }
+
+    /// Attributes of `stat` after our own change, for the core.
     pub(super) fn attributes_of(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
-        node.note_seen(stat);
+        node.settle(stat);
+        self.shown(stat)
+    }
+
+    fn shown(&self, stat: &HostStat) -> uvfs_vfs::Attributes {
         let number = shown_number(stat.key, self.root_device);
         uvfs_vfs::Attributes { number, ..stat.attributes }
     }
@@ -170,7 +228,7 @@ impl Host {
         if self.watches.get().is_some()
             && let Some(stat) = stat(node)
         {
-            node.note_seen(&stat);
+            node.settle(&stat);
         }
     }
 
@@ -189,7 +247,7 @@ impl Host {
             return;
         }
         if let Some(watches) = self.watches.get() {
-            watches.remove(&node);
+            watches.remove(self, &node);
         }
         // The core does not use it any more, but an object below may keep the node.
         self.release_pin(&node);

@@ -160,6 +160,9 @@ impl Host {
         }
         if let Some(watches) = self.watches.get() {
             watches.add(self, &open.node, &descriptor);
+            if from == Cookie::default() {
+                open.node.unsettle_children();
+            }
         }
         let Some(slot) = &open.stream else { return Err(Error::NotDirectory) };
         let taken = slot.lock().take();
@@ -210,6 +213,7 @@ impl Host {
             let number = self.number_in(directory, ahead.number);
             return Ok(listing.add_name(checked, next, number, kind));
         }
+        let heard = directory.heard();
         let stat = match stat_at(descriptor, name) {
             Ok(stat) => stat,
             // Removed since the host listed it.
@@ -220,7 +224,7 @@ impl Host {
             let number = self.number_in(directory, ahead.number);
             return Ok(listing.add_name(checked, next, number, stat.attributes.kind));
         }
-        let (entry, _node) = self.entry(&stat, Some((directory, name)));
+        let (entry, _node) = self.answer((&stat, heard), (directory, descriptor), checked);
         let taken = listing.add_entry(checked, next, entry);
         if !taken {
             self.forget(entry.inode, 1);

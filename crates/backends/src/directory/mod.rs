@@ -45,15 +45,17 @@ mod watch;
 mod xattr;
 
 pub use identity::ActAs;
+pub use watch::reports_all_changes;
 
 use convert::stat_of;
 use host::Host;
+use node::KnownName;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use uvfs_vfs::{
-    Backend, Capabilities, ChangeSink, Creation, Data, Entry, Error, Inodes, Names, OpenFiles,
-    Result, Tenant, Totals, Watch, Xattrs,
+    Backend, Capabilities, ChangeSink, Creation, Data, Entry, Error, FileKind, InodeId, Inodes,
+    Names, OpenFiles, Result, Tenant, Totals, Watch, Xattrs,
 };
 use watch::Watches;
 
@@ -175,6 +177,20 @@ impl Watch for DirectoryBackend {
         let _ = self.watcher.set(thread);
         Ok(())
     }
+
+    fn reports_names(&self, directory: InodeId) -> bool {
+        self.host.directory(directory).is_ok_and(|(node, _)| node.reports())
+    }
+
+    fn reports_attributes(&self, inode: InodeId) -> bool {
+        let Ok(node) = self.host.node(inode) else { return false };
+        let is_reported = |known: &KnownName| {
+            // An object that left the directory is not recorded there any more.
+            let child = known.parent.child(&known.name);
+            known.parent.reports() && child.is_some_and(|child| child.inode == node.id)
+        };
+        node.kind != FileKind::Directory && node.names().1.iter().any(is_reported)
+    }
 }
 
 #[cfg(test)]
@@ -186,9 +202,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
-    use uvfs_vfs::{
-        FileKind, FileRef, InodeId, Name, NewKind, OpenMode, RenameMode, SetAttributes, XattrMode,
-    };
+    use uvfs_vfs::{FileRef, Name, NewKind, OpenMode, RenameMode, SetAttributes, XattrMode};
 
     /// One round of a client that performs all operations below `d`, under its own names, and
     /// checks the data that it reads. Failures are caused by the race. Returns the number of

@@ -22,7 +22,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, RenameFlags};
 use std::sync::Arc;
 use uvfs_vfs::{
-    Caller, Cookie, Entry, FileKind, FileRef, InodeId, Listing, Name, RenameMode, Result,
+    Caller, Cookie, Entry, Error, FileKind, FileRef, InodeId, Listing, Name, RenameMode, Result,
 };
 
 /// A known object that is about to lose a name.
@@ -48,8 +48,14 @@ impl Side<'_> {
 impl uvfs_vfs::Names for Host {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let (parent, directory) = self.directory(parent)?;
-        let stat = stat_at(directory.as_fd(), name.as_bytes())?;
-        Ok(self.entry(&stat, Some((&parent, name.as_bytes()))).0)
+        let (open, bytes) = (directory.as_fd(), name.as_bytes());
+        let mut heard = parent.heard();
+        let mut stat = stat_at(open, bytes);
+        if matches!(stat, Err(Error::NotFound)) && !self.answer_missing(&parent, name, heard) {
+            heard = parent.heard();
+            stat = stat_at(open, bytes);
+        }
+        Ok(self.answer((&stat?, heard), (&parent, open), name).0)
     }
 
     fn rename(
@@ -259,6 +265,7 @@ impl Host {
         if renamed {
             let known = KnownName { parent: to.parent.clone(), name: to.name.into() };
             self.nodes.learn(node, known);
+            to.parent.settle_child(to.name, node.id);
             self.nodes.unlearn(node, &from.parent, from.name);
             self.note_own_change(node);
         } else if announced {

@@ -11,7 +11,8 @@
 //! # Concurrency
 //! The list of names has a lock, of the class of the table's shards, with which it is never held. A
 //! value that holds another node is never dropped under it: the end of a node takes its shard's
-//! lock. The recorded entries of a watched directory have a lock, too, the innermost.
+//! lock. The recorded entries of a watched directory have a lock, too, the innermost. [`super::watch`] has the protocol
+//! of the records that decide whether an event is reported: `settled`, `heard`, and [`Child`].
 //!
 //! # Why
 //! Names rather than a descriptor per inode (hard limits of 20,000 descriptors exist) or file
@@ -26,7 +27,8 @@ use crate::lock_order::{HOST_NODES, HOST_WATCHES};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use uvfs_vfs::{FileKind, InodeId, Timestamp};
 
 /// Names remembered of one object that is not a directory.
@@ -43,18 +45,43 @@ pub(super) struct HostNode {
     pub(super) slot: Arc<DescriptorSlot>,
     names: Mutex<Names>,
     mode: AtomicU32,
-    seen: AtomicU64,
+    /// The fingerprint of the attributes that every cached answer has; 0 if answers may differ.
+    settled: AtomicU64,
+    /// Events about this object, or in this directory, that were examined.
+    heard: AtomicU64,
     /// Changes of our own: those begun ever in the upper half, those under way in the lower.
     changes: AtomicU64,
     watched: AtomicBool,
+    /// All changes of its names are reported.
+    reports: AtomicBool,
     /// Open files are the only way to it.
     keeps_descriptors: AtomicBool,
     children: OnceLock<Mutex<Children>>,
     table: Weak<NodeTable>,
 }
 
-/// Entries of a watched directory by name: those that the core may have cached.
-type Children = HashMap<Arc<[u8]>, InodeId>;
+/// Entries of a watched directory: those that the core may have cached.
+#[derive(Debug, Default)]
+struct Children {
+    by_name: HashMap<Arc<[u8]>, Recorded>,
+    /// Listings of the directory that began. Each ends what was settled before.
+    listings: u64,
+}
+
+#[derive(Debug)]
+struct Recorded {
+    inode: InodeId,
+    /// The value of `listings` when our own change settled it.
+    settled_in: Option<u64>,
+}
+
+/// A recorded entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Child {
+    pub(super) inode: InodeId,
+    /// Our own change gave it this name, and every cached answer says so.
+    pub(super) is_settled: bool,
+}
 
 /// Where an object was seen.
 #[derive(Debug, Clone)]
@@ -87,9 +114,11 @@ impl HostNode {
             slot: Arc::default(),
             names: Mutex::new(&HOST_NODES, Names { version: 0, list: names }),
             mode: AtomicU32::new(stat.attributes.mode),
-            seen: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             watched: AtomicBool::new(false),
+            reports: AtomicBool::new(false),
             keeps_descriptors: AtomicBool::new(false),
             children: OnceLock::new(),
             table,
@@ -137,19 +166,52 @@ impl HostNode {
         self.mode.load(Relaxed)
     }
 
-    /// Records the attributes that the core is about to get. Returns whether they differ from the
-    /// last ones.
-    pub(super) fn note_seen(&self, stat: &HostStat) -> bool {
-        let fingerprint = fingerprint(stat);
-        // ORDERING: Relaxed both; each is a hint by itself, a lost race only repeats a report.
+    /// Every cached answer about the attributes will be `stat`: after our own change, or before a report.
+    pub(super) fn settle(&self, stat: &HostStat) {
+        // ORDERING: Relaxed; a hint.
         self.mode.store(stat.attributes.mode, Relaxed);
-        self.seen.swap(fingerprint, Relaxed) != fingerprint
+        // ORDERING: SeqCst, partner `unsettle_unless`.
+        self.settled.store(fingerprint(stat), SeqCst);
     }
 
-    /// Whether `stat` differs from the attributes that the core last got.
-    pub(super) fn differs(&self, stat: &HostStat) -> bool {
-        // ORDERING: Relaxed; see `note_seen`.
-        self.seen.load(Relaxed) != fingerprint(stat)
+    /// A question is about to be answered with `stat`.
+    pub(super) fn unsettle_unless(&self, stat: &HostStat) {
+        // ORDERING: Relaxed; a hint.
+        self.mode.store(stat.attributes.mode, Relaxed);
+        // ORDERING: SeqCst, partners `is_settled` and `hear`: either the thread that examines an event sees that answers differ, or the
+        // question sees the event.
+        let settled = self.settled.load(SeqCst);
+        if settled != 0 && settled != fingerprint(stat) {
+            let _ = self.settled.compare_exchange(settled, 0, SeqCst, SeqCst);
+        }
+    }
+
+    /// Whether every cached answer about the attributes is `stat`.
+    pub(super) fn is_settled(&self, stat: &HostStat) -> bool {
+        // ORDERING: SeqCst, partner `unsettle_unless`.
+        self.settled.load(SeqCst) == fingerprint(stat)
+    }
+
+    /// Whether a change by others may have come between two looks. A change of our own that is under way keeps answers
+    /// out of the caches by itself, and the attributes of a directory are valid shortly.
+    pub(super) fn was_changed(&self, (first, second): (&HostStat, Option<&HostStat>)) -> bool {
+        let is_changing = self.own_changes().0 as u32 != 0;
+        self.kind != FileKind::Directory
+            && !is_changing
+            && second.is_some_and(|second| fingerprint(first) != fingerprint(second))
+    }
+
+    /// Events examined so far.
+    pub(super) fn heard(&self) -> u64 {
+        // ORDERING: SeqCst, partner `hear`: an event is counted before its record is read, and a question changes the
+        // record before it reads this again.
+        self.heard.load(SeqCst)
+    }
+
+    /// An event is about to be examined.
+    pub(super) fn hear(&self) {
+        // ORDERING: SeqCst, partner `heard`.
+        self.heard.fetch_add(1, SeqCst);
     }
 
     /// Claims the right to watch this directory; false if that was tried already.
@@ -159,8 +221,22 @@ impl HostNode {
         !self.watched.load(Relaxed) && !self.watched.swap(true, Relaxed)
     }
 
+    /// The watch is there, and sees all changes.
+    pub(super) fn set_reports(&self) {
+        // ORDERING: Release, partner `reports`: the watch was added before.
+        self.reports.store(true, Release);
+    }
+
+    /// Whether all changes of names in this directory are reported.
+    pub(super) fn reports(&self) -> bool {
+        // ORDERING: Acquire, partner `set_reports`.
+        self.reports.load(Acquire)
+    }
+
     /// Gives that right up; false if no thread had it.
     pub(super) fn release_watch(&self) -> bool {
+        // ORDERING: Relaxed; the lock of a shard of the table orders it, see `Watches::remove`.
+        self.reports.store(false, Relaxed);
         // ORDERING: Relaxed; see `claim_watch`.
         self.watched.swap(false, Relaxed)
     }
@@ -190,34 +266,62 @@ impl HostNode {
 
     /// Begins to record the entries of this directory.
     pub(super) fn record_children(&self) {
-        self.children.get_or_init(|| Mutex::new(&HOST_WATCHES, Children::new()));
+        self.children.get_or_init(|| Mutex::new(&HOST_WATCHES, Children::default()));
     }
 
-    /// The object recorded under `name`, if this is a watched directory.
-    pub(super) fn child(&self, name: &[u8]) -> Option<InodeId> {
-        self.children.get()?.lock().get(name).copied()
+    /// The record of `name`, if this is a watched directory.
+    pub(super) fn child(&self, name: &[u8]) -> Option<Child> {
+        let children = self.children.get()?.lock();
+        let &Recorded { inode, settled_in } = children.by_name.get(name)?;
+        Some(Child { inode, is_settled: settled_in == Some(children.listings) })
     }
 
-    /// Drops the record of `name`.
-    pub(super) fn forget_child(&self, name: &[u8]) {
-        if let Some(children) = self.children.get() {
-            children.lock().remove(name);
+    /// The objects recorded here.
+    pub(super) fn recorded_children(&self) -> Vec<InodeId> {
+        let all = |known: &Mutex<Children>| {
+            known.lock().by_name.values().map(|recorded| recorded.inode).collect()
+        };
+        self.children.get().map_or(Vec::new(), all)
+    }
+
+    /// Drops the record of `name`; returns its object.
+    pub(super) fn forget_child(&self, name: &[u8]) -> Option<InodeId> {
+        Some(self.children.get()?.lock().by_name.remove(name)?.inode)
+    }
+
+    /// Records that `child` is called `name` here. Returns the other object that was recorded.
+    pub(super) fn record_child(&self, name: &Arc<[u8]>, child: InodeId) -> Option<InodeId> {
+        let mut children = self.children.get()?.lock();
+        if children.by_name.get(name).is_some_and(|recorded| recorded.inode == child) {
+            return None;
+        }
+        let new = Recorded { inode: child, settled_in: None };
+        children.by_name.insert(name.clone(), new).map(|old| old.inode)
+    }
+
+    /// Our own change gave `child` this name.
+    pub(super) fn settle_child(&self, name: &[u8], child: InodeId) {
+        let Some(children) = self.children.get() else { return };
+        let mut children = children.lock();
+        let listings = children.listings;
+        if let Some(recorded) = children.by_name.get_mut(name).filter(|at| at.inode == child) {
+            recorded.settled_in = Some(listings);
         }
     }
 
-    /// Records that `child` is called `name` here.
-    pub(super) fn record_child(&self, name: &Arc<[u8]>, child: InodeId) {
+    /// A listing begins: it answers that each name that it lacks is missing.
+    pub(super) fn unsettle_children(&self) {
         if let Some(children) = self.children.get() {
-            children.lock().insert(name.clone(), child);
+            children.lock().listings += 1;
         }
     }
 
     /// Drops the record of `name` if it is `child`.
     pub(super) fn forget_child_if(&self, name: &[u8], child: InodeId) {
         if let Some(children) = self.children.get() {
-            let mut children = children.lock();
-            if children.get(name) == Some(&child) {
-                children.remove(name);
+            let by_name = &mut children.lock().by_name;
+            if by_name.get(name).is_some_and(|recorded| recorded.inode == child) {
+                by_name.remove(name);
             }
         }
     }

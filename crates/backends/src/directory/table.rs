@@ -127,6 +127,15 @@ impl NodeTable {
         stat: &HostStat,
         seen: Option<(&Arc<HostNode>, &[u8])>,
     ) -> Arc<HostNode> {
+        self.remember_anew(stat, seen).0
+    }
+
+    /// Like [`NodeTable::remember`]. Also returns the other object that was recorded there.
+    pub(super) fn remember_anew(
+        self: &Arc<Self>,
+        stat: &HostStat,
+        seen: Option<(&Arc<HostNode>, &[u8])>,
+    ) -> (Arc<HostNode>, Option<InodeId>) {
         let known =
             seen.map(|(parent, name)| KnownName { parent: parent.clone(), name: name.into() });
         let index = self.shard_of_key(&stat.key);
@@ -141,10 +150,8 @@ impl NodeTable {
             slot.held = Some(node.clone());
             drop(shard);
             let node = node.clone();
-            if let Some(known) = known {
-                self.learn(&node, known);
-            }
-            return node;
+            let other = known.and_then(|known| self.learn(&node, known));
+            return (node, other);
         }
         // ORDERING: Relaxed; only the value must be unique.
         let id = InodeId(self.next.fetch_add(1, Relaxed) * SHARDS + index as u64);
@@ -155,10 +162,8 @@ impl NodeTable {
         shard.by_id.insert(id, slot);
         drop(shard);
         drop(old);
-        if let Some(known) = known {
-            known.parent.record_child(&known.name, id);
-        }
-        node
+        let other = known.and_then(|known| known.parent.record_child(&known.name, id));
+        (node, other)
     }
 
     /// Gives back `references` references to `id`.
@@ -204,18 +209,19 @@ impl NodeTable {
         (self.len() * NODE_BYTES) as u64
     }
 
-    /// Records that `node` has the name `known`. A directory has one name, and loses its old one.
+    /// Records that `node` has the name `known`. A directory has one name, and loses its old one. Returns the other
+    /// object that was recorded there.
     ///
     /// A link that would close a cycle of directories removes the older link that it contradicts. A new node cannot
     /// close one, since nothing is below it: its first name is set at its creation.
-    pub(super) fn learn(&self, node: &Arc<HostNode>, known: KnownName) {
+    pub(super) fn learn(&self, node: &Arc<HostNode>, known: KnownName) -> Option<InodeId> {
         if node.id == InodeId::ROOT || node.id == known.parent.id {
-            return;
+            return None;
         }
-        known.parent.record_child(&known.name, node.id);
+        let other = known.parent.record_child(&known.name, node.id);
         if node.kind != FileKind::Directory {
             let _not_kept = node.add_name(known);
-            return;
+            return other;
         }
         let same = node.is_known_as(&known.parent, &known.name)
             && !node.is_known_otherwise(&known.parent, &known.name);
@@ -224,6 +230,7 @@ impl NodeTable {
             let _contradicted = cut_ways_to(node, &known.parent);
             let _replaced = node.replace_names(known);
         }
+        other
     }
 
     /// Adds a name that `node` is about to get by a rename, behind its other names: a walk during the rename finds it

@@ -1,24 +1,27 @@
 //! News from the host: others' changes are reported as they happen.
 //!
 //! # Boundary
-//! One inotify instance, watches on directories in which the core has looked a name up, and one
-//! thread that turns events into calls of the [`ChangeSink`]. The core acts on the news; lifetimes
-//! of attributes run out regardless.
+//! One inotify instance, watches on directories in which the core has looked a name up, and one thread that turns events
+//! into calls of the [`ChangeSink`]. The core acts on the news; lifetimes of answers run out regardless.
 //!
 //! # Concurrency
-//! Events show *where* a change happened. The thread compares the current state with the state last
-//! reported to the core: a name with its recorded object, an object with its times and size. So our
-//! own changes, which the core knows, are not reported, nor are repeats. While our own change is in
-//! progress its events cannot be told from another's: such news waits a moment. No lock is held
-//! during calls of the host or of the sink.
+//! Each event is reported, unless our own change explains it: the object under the name, or the attributes, are those
+//! that it left, and that record is *settled*. An event waits for a moment while a change of our own is under way. No
+//! lock is held during calls of the host or of the sink.
+//!
+//! W1. Settled: every answer that is cached, or will be, is the record. Only our own change settles, before the core
+//! ends it. So answers from before it are not cached. For attributes, a report settles, too, before the sink is called.
+//! W2. A question that gets another answer unsettles: a missing name drops the record, another object replaces it, other
+//! attributes clear it, and a listing unsettles the whole directory at its start, for the names that it will lack.
+//! W3. A name that has no record is cached as missing at most. So the removal of such a name is not reported.
+//! W4. The thread counts an event (`hear`) before it reads the record. A question reads that count before it asks the
+//! host, and again after W2. If it has grown, the question looks again, and reports a change.
 //!
 //! # Why
-//! inotify rather than fanotify: it needs no privilege, and its watches grow with use. There may be
-//! too many reports, never too few, with one exception: a change by others between our own change
-//! to the same object and our `stat` right after it counts as ours. Weakness: the host bounds
-//! watches per user. Further directories are not watched (counted, and logged once), and their
-//! cached entries only expire. Writes of the kernel past this backend (passthrough) look like
-//! another program's.
+//! inotify rather than fanotify: it needs no privilege. docs/decisions/0009-watch.md has the interleavings that the rules
+//! exclude. Weakness: a change by others between our own change to the same object and our `stat` right after it counts
+//! as ours. The host bounds watches per user: further directories are not watched (counted, and logged once). Writes of
+//! the kernel past this backend (passthrough) look like another program's.
 
 use super::convert::{host_error, stat_at, stat_of};
 use super::host::Host;
@@ -28,9 +31,11 @@ use crate::lock_order::HOST_WATCHES;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
@@ -50,12 +55,35 @@ pub(super) struct Watches {
     sink: Arc<dyn ChangeSink>,
     index: Mutex<Index>,
     warned: AtomicBool,
+    /// The watches that are added at most.
+    #[cfg(test)]
+    room: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Index {
     by_watch: HashMap<i32, Weak<HostNode>>,
     by_node: HashMap<InodeId, i32>,
+}
+
+/// The file systems of Linux, by their type in `statfs`, that only this machine changes, and whose changes it reports:
+/// ext2 to ext4, XFS, Btrfs, tmpfs, F2FS, bcachefs. Not network file systems and FUSE, which others change elsewhere, and
+/// not overlayfs, whose layers may be changed beneath it.
+const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
+
+/// Whether a backend for the directory at `path` can report all changes in it: its file system is local.
+///
+/// # Errors
+/// Those of opening it.
+pub fn reports_all_changes(path: &Path) -> Result<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(host_error)?;
+    Ok(is_local(&open))
+}
+
+fn is_local(open: &OwnedFd) -> bool {
+    // The field is an i64 or an i32.
+    rustix::fs::fstatfs(open).is_ok_and(|of| LOCAL.contains(&(of.f_type as u64 & 0xffff_ffff)))
 }
 
 /// Something happened in, or to, a directory.
@@ -102,6 +130,8 @@ impl Watches {
             sink,
             index: Mutex::new(&HOST_WATCHES, Index::default()),
             warned: AtomicBool::new(false),
+            #[cfg(test)]
+            room: usize::MAX.into(),
         })
     }
 
@@ -124,18 +154,49 @@ impl Watches {
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::EXCL_UNLINK
             | WatchFlags::ONLYDIR;
+        #[cfg(test)]
+        if self.len() >= self.room.load(Relaxed) {
+            return self.refused(host, Errno::NOSPC);
+        }
         match inotify::add_watch(&self.inotify, ProcPath::of(open).bytes(), flags) {
             Ok(watch) => {
                 let mut index = self.index.lock();
-                index.by_watch.insert(watch, Arc::downgrade(directory));
-                index.by_node.insert(directory.id, watch);
+                // The same directory, seen through another mount of the host, has the watch already.
+                let other = index.by_watch.get(&watch).and_then(Weak::upgrade);
+                if other.as_ref().is_none_or(|other| other.id == directory.id) {
+                    index.by_watch.insert(watch, Arc::downgrade(directory));
+                    index.by_node.insert(directory.id, watch);
+                    if is_local(open) {
+                        directory.set_reports();
+                    }
+                }
+                drop(index);
+                drop(other);
             }
             Err(errno) => self.refused(host, errno),
         }
     }
 
+    /// The name `name` of `parent` was answered: with another object than `told` before, or than another thread may
+    /// have been told.
+    pub(super) fn entry_found_changed(
+        &self,
+        parent: InodeId,
+        name: Name<'_>,
+        told: Option<InodeId>,
+    ) {
+        self.sink.entry_changed(parent, name);
+        told.into_iter().for_each(|told| self.sink.inode_changed(told));
+    }
+
+    /// The object `inode` was found to differ from what another thread may have been told.
+    pub(super) fn inode_found_changed(&self, inode: InodeId) {
+        self.sink.inode_changed(inode);
+    }
+
     /// Stops watching a directory that the core has forgotten.
-    pub(super) fn remove(&self, directory: &HostNode) {
+    pub(super) fn remove(&self, host: &Host, directory: &HostNode) {
+        let reported = directory.reports();
         if !directory.release_watch() {
             return;
         }
@@ -147,6 +208,16 @@ impl Watches {
         if let Some(watch) = watch {
             // Fails if the directory is gone, and its watch with it.
             let _ = inotify::remove_watch(&self.inotify, watch);
+        }
+        if !reported {
+            return;
+        }
+        // Their changes are not reported from now on.
+        directory.recorded_children().into_iter().for_each(|child| self.sink.inode_changed(child));
+        // A thread that has looked it up again has begun to watch it again, or is seen here: both take the lock of the
+        // table's shard, after it or before.
+        if host.nodes.is_referenced(directory) {
+            self.sink.everything_changed();
         }
     }
 
@@ -162,18 +233,24 @@ impl Watches {
         let mut waiting: Vec<News> = Vec::new();
         let mut next_look = Instant::now();
         while self.sleep((!waiting.is_empty()).then_some(next_look)) {
-            let mut fresh = Vec::new();
-            let mut reader = Reader::new(&self.inotify, space.spare_capacity_mut());
-            while let Ok(event) = reader.next() {
-                let name = event.file_name().map(|name| name.to_bytes());
-                fresh.extend(self.news(host, event.wd(), event.events(), name));
-            }
+            let mut fresh = self.read(host, &mut space);
             if Instant::now() >= next_look {
                 fresh.splice(0..0, waiting.drain(..));
                 next_look = Instant::now() + PAUSE;
             }
             waiting.extend(fresh.into_iter().filter_map(|news| self.consider(host, news)));
         }
+    }
+
+    /// The events that wait.
+    fn read(&self, host: &Host, space: &mut Vec<u8>) -> Vec<News> {
+        let mut fresh = Vec::new();
+        let mut reader = Reader::new(&self.inotify, space.spare_capacity_mut());
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().map(|name| name.to_bytes());
+            fresh.extend(self.news(host, event.wd(), event.events(), name));
+        }
+        fresh
     }
 
     /// Waits for events, or until `limit`; false when it is time to end.
@@ -238,16 +315,19 @@ impl Watches {
         None
     }
 
-    /// Compares the object under a name with the core's possible entry.
+    /// Compares the object under a name with the record of it.
     fn judge_entry(&self, host: &Host, news: &News, name: &[u8]) -> Verdict {
         let directory = &news.directory;
         let before = directory.own_changes();
+        directory.hear();
         let now = host.descriptor(directory).and_then(|open| stat_at(open.as_fd(), name));
         let there = now.as_ref().ok().and_then(|stat| host.nodes.find(stat));
         let told = directory.child(name);
         let same = match (told, &now) {
             (None, Err(Error::NotFound)) => true,
-            (Some(told), Ok(_)) => there.is_some_and(|there| there.id == told),
+            (Some(told), Ok(_)) => {
+                told.is_settled && there.is_some_and(|there| there.id == told.inode)
+            }
             _ => false,
         };
         if same {
@@ -261,7 +341,7 @@ impl Watches {
             self.sink.entry_changed(directory.id, name);
         }
         self.sink.inode_changed(directory.id);
-        if let Some(child) = told.and_then(|told| host.nodes.get(told)) {
+        if let Some(child) = told.and_then(|told| host.nodes.get(told.inode)) {
             // If it was removed, its descriptor must not keep it alive on the host.
             if !host.files.has(child.id) {
                 child.slot.close_unless_pinned();
@@ -271,8 +351,9 @@ impl Watches {
         Verdict::Changed
     }
 
-    /// Compares an object with the attributes that the core last got.
+    /// Compares an object with the record of its attributes.
     fn judge_content(&self, host: &Host, news: &News) -> Verdict {
+        news.directory.hear();
         let look = || {
             let directory = host.descriptor(&news.directory)?;
             match &news.name {
@@ -280,23 +361,24 @@ impl Watches {
                 None => stat_of(&directory),
             }
         };
-        // If it does not exist, news of that will follow; if it is not known, the core needs no
-        // news.
+        // If it does not exist, news of that will follow. If it is not known, no answer was given, or a question that
+        // is about to give one looks again.
         let Ok(stat) = look() else { return Verdict::Known };
         let Some(node) = host.nodes.find(&stat) else { return Verdict::Known };
-        if !node.differs(&stat) {
+        node.hear();
+        if node.is_settled(&stat) {
             return Verdict::Known;
         }
         // Once more, now that it is clear whose changes to look out for.
         let before = node.own_changes();
         let stat = match look() {
-            Ok(stat) if node.is(&stat) && node.differs(&stat) => stat,
+            Ok(stat) if node.is(&stat) && !node.is_settled(&stat) => stat,
             _ => return Verdict::Known,
         };
         if node.changed_since(before) && news.may_wait() {
             return Verdict::OurOwnPerhaps;
         }
-        node.note_seen(&stat);
+        node.settle(&stat);
         self.sink.inode_changed(node.id);
         Verdict::Changed
     }
@@ -455,6 +537,231 @@ mod tests {
         }
         scratch.lookup(InodeId::ROOT, "g0").unwrap();
         recorder.hears_nothing();
+    }
+
+    /// A backend whose events wait until the test examines them.
+    struct Still {
+        scratch: Scratch,
+        recorder: Arc<Recorder>,
+    }
+
+    impl Still {
+        fn new() -> Self {
+            let scratch = Scratch::new();
+            let recorder = Arc::new(Recorder(Mutex::new(&TEST, Vec::new())));
+            scratch.host().watches.set(Watches::new(recorder.clone()).unwrap()).unwrap();
+            assert!(scratch.backend.watching().unwrap().reports_names(InodeId::ROOT));
+            Self { scratch, recorder }
+        }
+
+        /// Examines all events. Returns the reports since the last call.
+        fn reports(&self) -> Vec<Heard> {
+            let (host, mut space) = (self.scratch.host(), Vec::with_capacity(EVENT_BYTES));
+            let watches = host.watches.get().unwrap();
+            for news in watches.read(host, &mut space) {
+                assert!(
+                    watches.consider(host, news).is_none(),
+                    "no change of our own is under way"
+                );
+            }
+            std::mem::take(&mut *self.recorder.0.lock())
+        }
+
+        fn look(&self, name: &str) -> Option<InodeId> {
+            self.scratch.lookup(InodeId::ROOT, name).ok()
+        }
+
+        fn rename(&self, from: &str, to: &str) {
+            fs::rename(self.scratch.path(from), self.scratch.path(to)).unwrap();
+        }
+    }
+
+    /// A name was answered as missing while its file was away. The file came back before the events were examined. They
+    /// were compared with the older record, taken for known, and the negative answer stayed.
+    #[test]
+    fn a_file_that_was_away_for_one_answer_is_reported() {
+        let still = Still::new();
+        let file = still.scratch.make_file(InodeId::ROOT, "f").unwrap();
+        assert_eq!(still.reports(), [], "our own change");
+        for round in 0..3 {
+            assert_eq!(still.look("f"), Some(file), "{round}");
+            still.rename("f", "elsewhere");
+            assert_eq!(still.look("f"), None);
+            still.rename("elsewhere", "f");
+            assert!(still.reports().contains(&entry(InodeId::ROOT, "f")), "{round}");
+        }
+    }
+
+    /// The same, with a complete listing that lacks the name in place of the negative answer.
+    #[test]
+    fn a_file_that_was_away_for_a_listing_is_reported() {
+        struct Nothing(usize);
+        impl uvfs_vfs::Listing for Nothing {
+            fn wants_attributes(&self) -> bool {
+                true
+            }
+            fn add_name(
+                &mut self,
+                _: Name<'_>,
+                _: uvfs_vfs::Cookie,
+                _: u64,
+                _: uvfs_vfs::FileKind,
+            ) -> bool {
+                true
+            }
+            fn add_entry(
+                &mut self,
+                name: Name<'_>,
+                _: uvfs_vfs::Cookie,
+                _: uvfs_vfs::Entry,
+            ) -> bool {
+                self.0 += usize::from(name.as_bytes() == b"f");
+                true
+            }
+        }
+        let still = Still::new();
+        still.scratch.make_file(InodeId::ROOT, "f").unwrap();
+        fs::create_dir(still.scratch.path("d")).unwrap();
+        still.reports();
+        still.rename("f", "d/f");
+        let (root, mut listed) = (FileRef::unopened(InodeId::ROOT), Nothing(0));
+        still.scratch.backend.names().list(root, uvfs_vfs::Cookie(0), &mut listed).unwrap();
+        assert_eq!(listed.0, 0);
+        still.rename("d/f", "f");
+        assert!(still.reports().contains(&entry(InodeId::ROOT, "f")));
+    }
+
+    /// One question finds a new name, and another one has answered that it is missing. The event was compared with the
+    /// record of the first one, taken for known, and the second answer stayed.
+    #[test]
+    fn a_name_that_another_question_finds_is_reported() {
+        let still = Still::new();
+        assert_eq!(still.look("new"), None);
+        fs::write(still.scratch.path("new"), b"").unwrap();
+        still.look("new").unwrap();
+        assert!(still.reports().contains(&entry(InodeId::ROOT, "new")));
+        still.look("new").unwrap();
+        assert_eq!(still.reports(), []);
+    }
+
+    /// A name was removed, and a question answered so before the event was examined. Older answers stayed.
+    #[test]
+    fn a_name_that_another_question_misses_is_reported() {
+        let still = Still::new();
+        let file = still.scratch.make_file(InodeId::ROOT, "f").unwrap();
+        still.reports();
+        fs::remove_file(still.scratch.path("f")).unwrap();
+        assert_eq!(still.look("f"), None);
+        assert_eq!(still.reports(), [entry(InodeId::ROOT, "f"), Heard::Inode(file)]);
+    }
+
+    /// A question had the store's answer, and the event of a change was examined before the answer was recorded: it was
+    /// compared with no record, taken for known, and the answer stayed.
+    #[test]
+    fn a_change_before_the_record_of_an_answer_is_reported() {
+        let still = Still::new();
+        let host = still.scratch.host();
+        let open = host.descriptor(&host.root).unwrap();
+        let at = (&host.root, open.as_fd());
+        let answer = |stat, heard, name: &str| {
+            host.answer((stat, heard), at, Name::new(name.as_bytes()).unwrap())
+        };
+        let asked = |name: &str| {
+            fs::write(still.scratch.path(name), b"x").unwrap();
+            assert!(still.reports().contains(&entry(InodeId::ROOT, name)));
+            (host.root.heard(), stat_at(open.as_fd(), name.as_bytes()).unwrap())
+        };
+
+        let (heard, stat) = asked("removed");
+        fs::remove_file(still.scratch.path("removed")).unwrap();
+        assert_eq!(still.reports(), []);
+        let _held = answer(&stat, heard, "removed");
+        assert!(still.reports().contains(&entry(InodeId::ROOT, "removed")));
+
+        let (heard, stat) = asked("longer");
+        fs::write(still.scratch.path("longer"), b"longer").unwrap();
+        assert_eq!(still.reports(), []);
+        let file = answer(&stat, heard, "longer").0.inode;
+        assert!(still.reports().contains(&Heard::Inode(file)));
+
+        // The file is back when the event is examined, and away for the question in between.
+        let file = still.scratch.make_file(InodeId::ROOT, "back").unwrap();
+        still.reports();
+        let heard = host.root.heard();
+        still.rename("back", "elsewhere");
+        assert!(stat_at(open.as_fd(), b"back").is_err());
+        still.rename("elsewhere", "back");
+        still.reports();
+        assert!(!host.answer_missing(&host.root, Name::new(b"back").unwrap(), heard), "ask again");
+        assert_eq!(still.look("back"), Some(file));
+    }
+
+    /// Answers differ from what our own change left: the next event is another's, even if it shows the same again.
+    #[test]
+    fn attributes_that_an_answer_contradicts_are_reported() {
+        let still = Still::new();
+        let file = still.scratch.make_file(InodeId::ROOT, "f").unwrap();
+        still.reports();
+        let host = still.scratch.host();
+        let node = host.node(file).unwrap();
+        let ours = host.stat_node(&node).unwrap();
+        fs::write(still.scratch.path("f"), b"longer").unwrap();
+        still.scratch.attributes(file).unwrap();
+        assert!(!node.is_settled(&ours));
+        assert_eq!(still.reports(), [Heard::Inode(file)]);
+        still.scratch.attributes(file).unwrap();
+        assert_eq!(still.reports(), []);
+    }
+
+    /// With an event lost, answers that are valid for long would stay.
+    #[test]
+    fn an_overflow_of_the_queue_invalidates_everything() {
+        let scratch = Scratch::new();
+        let recorder = Recorder::on(&scratch);
+        let host = &scratch.backend.host;
+        let watches = host.watches.get().unwrap();
+        assert!(watches.news(host, -1, ReadFlags::QUEUE_OVERFLOW, None).is_none());
+        recorder.hears(Heard::Everything);
+        assert_eq!(scratch.counter("changes_overflowed"), 1);
+    }
+
+    /// A directory for which the host had no watch left was believed as long as a watched one.
+    #[test]
+    fn what_is_not_watched_is_not_said_to_be_reported() {
+        let scratch = Scratch::new();
+        for name in ["watched", "refused"] {
+            fs::create_dir(scratch.path(name)).unwrap();
+            fs::write(scratch.path(name).join("f"), b"").unwrap();
+        }
+        let _recorder = Recorder::on(&scratch);
+        let watching = scratch.backend.watching().unwrap();
+        let [watched, refused] =
+            ["watched", "refused"].map(|name| scratch.lookup(InodeId::ROOT, name).unwrap());
+        assert!(watching.reports_names(watched));
+        let watches = scratch.backend.host.watches.get().unwrap();
+        watches.room.store(watches.len(), Relaxed);
+        assert!(!watching.reports_names(refused));
+        let file = |folder| scratch.lookup(folder, "f").unwrap();
+        assert!(watching.reports_attributes(file(watched)));
+        assert!(!watching.reports_attributes(file(refused)));
+        assert_eq!(scratch.counter("watches_refused"), 1);
+        assert!(watching.reports_names(watched), "it is watched still");
+        assert!(!watching.reports_attributes(watched), "not a directory's times");
+    }
+
+    /// A file that left its directory is written through a name in a directory without a watch.
+    #[test]
+    fn what_left_its_directory_is_not_said_to_be_reported() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("f"), b"").unwrap();
+        let recorder = Recorder::on(&scratch);
+        let watching = scratch.backend.watching().unwrap();
+        let file = scratch.lookup(InodeId::ROOT, "f").unwrap();
+        assert!(watching.reports_attributes(file));
+        let elsewhere = tempfile::tempdir_in(scratch.path("..")).unwrap();
+        fs::rename(scratch.path("f"), elsewhere.path().join("f")).unwrap();
+        recorder.hears(Heard::Inode(file));
+        assert!(!watching.reports_attributes(file));
     }
 
     #[test]

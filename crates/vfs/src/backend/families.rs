@@ -354,4 +354,19 @@ pub trait Export: Send + Sync {
 pub trait Watch: Send + Sync {
     /// Starts to report changes that others make, until the backend is dropped.
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()>;
+
+    /// Whether every change that others make to the names of `directory` from now on is reported, and every change of
+    /// the attributes of those objects in it that are no directories and have no other name. The core asks this before a
+    /// question to the store; if so, it believes the answer for [`crate::VfsConfig::reported_timeouts`]. A change that
+    /// the answer does not show is reported also if the answer is still on its way. May start to watch the directory.
+    fn reports_names(&self, directory: InodeId) -> bool {
+        let _ = directory;
+        false
+    }
+
+    /// The same for the attributes of `inode`, as long as it has one name.
+    fn reports_attributes(&self, inode: InodeId) -> bool {
+        let _ = inode;
+        false
+    }
 }

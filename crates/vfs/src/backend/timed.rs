@@ -277,4 +277,12 @@ impl<B: Backend> Watch for Timed<B> {
         };
         store.watch(changes)
     }
+
+    fn reports_names(&self, directory: InodeId) -> bool {
+        self.inner.watching().is_some_and(|store| store.reports_names(directory))
+    }
+
+    fn reports_attributes(&self, inode: InodeId) -> bool {
+        self.inner.watching().is_some_and(|store| store.reports_attributes(inode))
+    }
 }

@@ -360,7 +360,10 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
             elsewhere.inode.dir_state().entries.lock().note(&core.clock);
         }
         let answer = (key, &entry(FILE));
-        let (again, valid) = core.admit(&elsewhere, ticket, answer, crate::names::Arrival::Asked);
+        let (again, valid) = {
+            let arrival = crate::names::Arrival::Asked;
+            core.admit(&elsewhere, ticket, answer, arrival, crate::vfs::Reported::NO)
+        };
         assert!(again == node && valid.is_zero() == overtaken);
         assert_eq!(node.inode.parent_hint(), (!overtaken).then_some(DIRECTORY));
         assert_eq!(core.names.target(key).is_some(), !overtaken);
@@ -454,7 +457,10 @@ fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
         [(place.inode.ask_entries(&core.clock), false), (core.clock.now().into(), true)]
     {
         world.store.owed.fetch_add(1, Relaxed);
-        let (again, valid) = core.admit(&place, asked, about, crate::names::Arrival::Listed);
+        let (again, valid) = {
+            let arrival = crate::names::Arrival::Listed;
+            core.admit(&place, asked, about, arrival, crate::vfs::Reported::NO)
+        };
         assert!(again == moved && valid.is_zero() != kept);
         assert_eq!(core.names.target(key).is_some(), kept);
         assert_eq!(moved.inode.parent().unwrap() == place, kept);

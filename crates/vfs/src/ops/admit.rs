@@ -19,7 +19,7 @@ use crate::backend::Entry;
 use crate::inode::{Asked, Node, Ticket};
 use crate::names::{Arrival, Key, Target};
 use crate::reclaim::NAME_BYTES;
-use crate::vfs::Core;
+use crate::vfs::{Core, Reported};
 use std::time::Duration;
 
 impl Core {
@@ -31,10 +31,14 @@ impl Core {
         asked: impl Into<Asked>,
         (key, entry): (Key<'_>, &Entry),
         arrival: Arrival,
+        reported: Reported,
     ) -> (Node, Duration) {
         let asked = asked.into();
         let ticket = asked.ticket();
-        let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
+        let node = {
+            let expiry = self.attribute_expiry(&entry.attributes, reported);
+            self.inodes.adopt(self, entry, ticket, expiry)
+        };
         if node.is_directory() && !node.inode.set_parent(directory, ticket) {
             // It moved since, or the ticket is too low to decide: cleans of the directory would not reach it by this
             // name.
@@ -42,14 +46,21 @@ impl Core {
             self.counters.discarded.hit();
             return (node, Duration::ZERO);
         }
-        let valid = self.admit_name(directory, asked, (key, Target::Node(&node)), arrival);
+        let target = Target::Node(&node);
+        let valid = self.admit_name(directory, asked, (key, target), arrival, reported);
         (node, valid)
     }
 
     /// Caches the answer that `directory` has no such name, like [`Core::admit`].
-    pub(super) fn admit_missing(&self, directory: &Node, ticket: Ticket, key: Key<'_>) -> Duration {
-        let valid =
-            self.admit_name(directory, ticket.into(), (key, Target::Missing), Arrival::Asked);
+    pub(super) fn admit_missing(
+        &self,
+        directory: &Node,
+        ticket: Ticket,
+        key: Key<'_>,
+        reported: Reported,
+    ) -> Duration {
+        let missing = (key, Target::Missing);
+        let valid = self.admit_name(directory, ticket.into(), missing, Arrival::Asked, reported);
         self.trim_negatives();
         valid
     }
@@ -60,6 +71,7 @@ impl Core {
         asked: Asked,
         (key, target): (Key<'_>, Target<'_>),
         arrival: Arrival,
+        reported: Reported,
     ) -> Duration {
         self.reclassify_if_due();
         self.learn_policy(&directory.inode);
@@ -83,11 +95,11 @@ impl Core {
                 Target::Missing if self.knows_all_names(directory) => {
                     // The name may still be cached as an object.
                     self.forget_name(key);
-                    self.negative_expiry()
+                    self.negative_expiry(reported)
                 }
                 _ => {
                     let stamp = asked.ticket();
-                    self.remember_name(&directory.inode, (key, target), stamp, arrival)
+                    self.remember_name(&directory.inode, (key, target), (stamp, reported), arrival)
                 }
             }
         });

@@ -17,7 +17,7 @@
 use crate::attributes::Attributes;
 use crate::inode::{Asked, Begun, Expiry, Inode, Node, Ticket};
 use crate::names::{Arrival, Key, Meaning, Target};
-use crate::vfs::Core;
+use crate::vfs::{Core, Reported};
 use uvfs_containers::object::Ref;
 
 /// A name, and the meaning found for it.
@@ -130,7 +130,12 @@ impl<'a> NameChange<'a> {
                         kept.add(key.name.as_bytes(), node.number(), node.kind());
                     }
                     let (target, stamp) = (target, self.entries.stamp());
-                    core.remember_name(directory, (key, target), stamp, Arrival::Asked);
+                    core.remember_name(
+                        directory,
+                        (key, target),
+                        (stamp, Reported::NO),
+                        Arrival::Asked,
+                    );
                 }
                 None => core.forget_name(key),
             }
@@ -170,7 +175,7 @@ impl<'a> AttributeChange<'a> {
     /// The change ended, and the store returned these attributes. They are cached if no other
     /// change overlapped.
     pub(crate) fn commit(mut self, value: Attributes) {
-        self.value = Some((value, self.core.attribute_expiry()));
+        self.value = Some((value, self.core.attribute_expiry(&value, Reported::NO)));
     }
 }
 
@@ -182,8 +187,8 @@ impl Drop for AttributeChange<'_> {
 
 impl Core {
     /// How long a directory counts as complete.
-    pub(crate) fn complete_expiry(&self) -> Expiry {
-        match (self.negative_expiry(), self.entry_expiry()) {
+    pub(crate) fn complete_expiry(&self, reported: Reported) -> Expiry {
+        match (self.negative_expiry(reported), self.entry_expiry(reported)) {
             // A configuration without negative names allows no such answers either.
             (Expiry::EXPIRED, _) => Expiry::EXPIRED,
             (negative, entry) => negative.min(entry),
@@ -196,12 +201,12 @@ impl Core {
         &self,
         directory: &Inode,
         (key, target): (Key<'_>, Target<'_>),
-        stamp: Ticket,
+        (stamp, reported): (Ticket, Reported),
         arrival: Arrival,
     ) -> Expiry {
         let expiry = match target {
-            Target::Node(_) => self.entry_expiry(),
-            Target::Missing => self.negative_expiry(),
+            Target::Node(_) => self.entry_expiry(reported),
+            Target::Missing => self.negative_expiry(reported),
         };
         let orphan = self.names.insert(directory, key, target, (stamp, expiry), arrival);
         self.orphaned(orphan);

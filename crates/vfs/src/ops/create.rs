@@ -10,7 +10,7 @@ use crate::inode::{NOWHERE, Node, Recording, Ticket};
 use crate::name::Name;
 use crate::names::{Key, Target};
 use crate::permission::Access;
-use crate::vfs::Vfs;
+use crate::vfs::{Reported, Vfs};
 use std::time::Duration;
 
 impl Vfs {
@@ -63,7 +63,7 @@ impl Vfs {
             let losses = core.names.losses().of(directory.id().0);
             let listed =
                 core.keeps_listings().then(|| Recording::new(&core.listed).finish(&core.listed));
-            directory.inode.declare_complete(losses, core.complete_expiry(), listed);
+            directory.inode.declare_complete(losses, core.complete_expiry(Reported::NO), listed);
             drop(changes);
             core.has_list(directory);
         }
@@ -177,7 +177,8 @@ impl Vfs {
     /// Commits the change that gave `node` its name.
     fn finish_creation(&self, change: NameChange<'_>, node: Node, attributes: Attributes) -> Found {
         let kept = change.commit([Some(Target::Node(&node)), None]);
-        let entry_valid = if kept { self.core.entry_expiry().remains() } else { Duration::ZERO };
+        let entry_valid =
+            if kept { self.core.entry_expiry(Reported::NO).remains() } else { Duration::ZERO };
         Found::new(node, attributes, entry_valid)
     }
 

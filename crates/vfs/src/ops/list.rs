@@ -29,7 +29,7 @@ use crate::inode::{
 use crate::name::Name;
 use crate::names::{Arrival, Key};
 use crate::permission::Access;
-use crate::vfs::{Core, Vfs};
+use crate::vfs::{Core, Reported, Vfs};
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
@@ -442,6 +442,10 @@ impl Core {
                 true => self.clock.now().into(),
                 false => directory.inode.ask_entries(&self.clock),
             };
+            let reported = match entries.wants_nodes() {
+                true => self.reported_names(directory.id()),
+                false => Reported::NO,
+            };
             let mut batch = Batch {
                 items: Vec::new(),
                 limit: entries.room().clamp(1, BATCH_MAX),
@@ -453,7 +457,8 @@ impl Core {
             let (full, is_beyond) = (batch.items.len() >= batch.limit, batch.is_beyond);
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let mut recording = progress.as_mut().and_then(|progress| progress.recording.take());
-            let took_all = self.offer(directory, asked, batch, entries, (&mut at, &mut recording));
+            let took_all =
+                self.offer(directory, (asked, reported), batch, entries, (&mut at, &mut recording));
             listed?;
             if is_beyond {
                 // It would be taken for a place in a kept list, and names would be missing.
@@ -482,10 +487,14 @@ impl Core {
             true => self.clock.tick().into(),
             false => directory.inode.ask_entries(&self.clock),
         };
+        let reported = match from == Cookie::default() {
+            true => self.reported_names(directory.id()),
+            false => Reported::NO,
+        };
         let mut listing = directory.inode.dir_state().listing.lock();
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
-            let until = self.complete_expiry();
+            let until = self.complete_expiry(reported);
             let recording = self.keeps_listings().then(|| Recording::new(&self.listed));
             return Some(Progress { asked, losses, until, next: from, recording });
         }
@@ -552,7 +561,7 @@ impl Core {
     fn offer(
         &self,
         directory: &Node,
-        asked: Asked,
+        asked: (Asked, Reported),
         batch: Batch,
         entries: &mut dyn Entries,
         (at, recording): (&mut Cookie, &mut Option<Recording>),
@@ -594,12 +603,15 @@ impl Core {
     fn offer_node(
         &self,
         directory: &Node,
-        asked: Asked,
+        (asked, reported): (Asked, Reported),
         (name, next, entry): (Name<'_>, Cookie, Entry),
         entries: &mut dyn Entries,
     ) -> bool {
         let key = self.names.key(directory.id(), name);
-        let (node, name_valid) = self.admit(directory, asked, (key, &entry), Arrival::Listed);
+        let (node, name_valid) = {
+            let found = (key, &entry);
+            self.admit(directory, asked, found, Arrival::Listed, reported)
+        };
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))
@@ -647,7 +659,7 @@ impl Core {
             return;
         }
         let Some(parent) = directory.parent() else { return };
-        let (ticket, until) = (self.clock.tick(), self.complete_expiry());
+        let (ticket, until) = (self.clock.tick(), self.complete_expiry(Reported::NO));
         let mut told = BelowSteps(Vec::new());
         // After an error the directory is listed alone.
         let _ = self.backend().names().list_below(directory.id(), &mut told);
@@ -692,8 +704,8 @@ impl Core {
             self.backend().inodes().forget(entry.inode, 1);
             return None;
         };
-        let key = self.names.key(directory.id(), name);
-        let (node, _) = self.admit(directory, ticket, (key, &entry), Arrival::Listed);
+        let found = (self.names.key(directory.id(), name), &entry);
+        let (node, _) = self.admit(directory, ticket, found, Arrival::Listed, Reported::NO);
         if let Some(open) = open {
             open.recording.add(name.as_bytes(), entry.attributes.number, entry.attributes.kind);
         }

@@ -8,7 +8,7 @@ use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::Name;
 use crate::names::{self, Arrival, Key};
 use crate::permission::Access;
-use crate::vfs::Vfs;
+use crate::vfs::{Reported, Vfs};
 use std::time::Duration;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::lock::order;
@@ -99,7 +99,7 @@ impl Vfs {
             return Ok(answer);
         }
         let core = &self.core;
-        if core.entry_expiry() == Expiry::EXPIRED {
+        if core.entry_expiry(Reported::NO) == Expiry::EXPIRED {
             return self.lookup_in_store(caller, parent, key);
         }
         if let Some(answer) = self.lookup_expired(parent, key) {
@@ -194,12 +194,16 @@ impl Vfs {
         let core = &self.core;
         core.counters.name_misses.hit();
         let ticket = core.clock.now();
+        let reported = core.reported_names(parent.id());
         match core.backend().names().lookup(caller, parent.id(), key.name) {
             Ok(entry) => {
-                let (node, valid) = core.admit(parent, ticket, (key, &entry), Arrival::Asked);
+                let found = (key, &entry);
+                let (node, valid) = core.admit(parent, ticket, found, Arrival::Asked, reported);
                 Ok(Lookup::Found(Found::new(node, entry.attributes, valid)))
             }
-            Err(Error::NotFound) => Ok(Lookup::Missing(core.admit_missing(parent, ticket, key))),
+            Err(Error::NotFound) => {
+                Ok(Lookup::Missing(core.admit_missing(parent, ticket, key, reported)))
+            }
             Err(error) => {
                 if matches!(error, Error::Stale) {
                     core.went_stale(parent);
