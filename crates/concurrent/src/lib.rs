@@ -24,7 +24,7 @@
 //! * [`write_back`]: the order in which dirty pages, errors and moments are recorded, so that none is missed.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
-// As a dependency of other crates' models: only its own models use what replaces `std` there.
+// The models of `uvfs-containers` build this crate without its tests, which alone use some of its parts for models.
 #![cfg_attr(all(loom, not(test)), allow(dead_code))]
 
 pub mod allocator;
