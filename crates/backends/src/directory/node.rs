@@ -192,13 +192,13 @@ impl HostNode {
         self.settled.load(SeqCst) == fingerprint(stat)
     }
 
-    /// Whether a change by others may have come between two looks. A change of our own that is under way keeps answers
+    /// Whether a change by others may have come between two looks, of which the second may find no such object. A change of our own that is under way keeps answers
     /// out of the caches by itself, and the attributes of a directory are valid shortly.
     pub(super) fn was_changed(&self, (first, second): (&HostStat, Option<&HostStat>)) -> bool {
         let is_changing = self.own_changes().0 as u32 != 0;
         self.kind != FileKind::Directory
             && !is_changing
-            && second.is_some_and(|second| fingerprint(first) != fingerprint(second))
+            && second.is_none_or(|second| fingerprint(first) != fingerprint(second))
     }
 
     /// Events examined so far.

@@ -326,7 +326,7 @@ impl Watches {
         let same = match (told, &now) {
             (None, Err(Error::NotFound)) => true,
             (Some(told), Ok(_)) => {
-                told.is_settled && there.is_some_and(|there| there.id == told.inode)
+                told.is_settled && there.as_ref().is_some_and(|there| there.id == told.inode)
             }
             _ => false,
         };
@@ -347,6 +347,10 @@ impl Watches {
                 child.slot.close_unless_pinned();
             }
             self.sink.inode_changed(child.id);
+        }
+        // If it was written before it came here, the event of that led to its old name.
+        if let Some(moved) = there.filter(|there| told.is_none_or(|told| told.inode != there.id)) {
+            self.sink.inode_changed(moved.id);
         }
         Verdict::Changed
     }
@@ -682,6 +686,14 @@ mod tests {
         fs::write(still.scratch.path("longer"), b"longer").unwrap();
         assert_eq!(still.reports(), []);
         let file = answer(&stat, heard, "longer").0.inode;
+        assert!(still.reports().contains(&Heard::Inode(file)));
+
+        // It was written and moved, and the event of the write led to its old name.
+        let (heard, stat) = asked("moved");
+        fs::write(still.scratch.path("moved"), b"longer").unwrap();
+        still.rename("moved", "to");
+        still.reports();
+        let file = answer(&stat, heard, "moved").0.inode;
         assert!(still.reports().contains(&Heard::Inode(file)));
 
         // The file is back when the event is examined, and away for the question in between.
