@@ -138,7 +138,6 @@ pub struct Mount {
 /// The parts of a mount that its control socket also needs.
 pub(crate) struct Live {
     pub(crate) mountpoint: PathBuf,
-    readers: usize,
     pub(crate) vfs: Arc<Vfs>,
     server: Arc<Server>,
     work: Arc<Work>,
@@ -204,7 +203,7 @@ impl Mount {
         start_session(session, options.prepare_thread, end.clone(), turns).map_err(failed)?;
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some((notifier, relief)));
-        let live = Live { mountpoint, readers, vfs, server, work, connection, end, bridge };
+        let live = Live { mountpoint, vfs, server, work, connection, end, bridge };
         let live = Arc::new(live);
         let control = shown.and_then(|shown| control_socket::start(&live, shown));
         Ok(Self { live, notifier, control: Mutex::new(&lock_order::FUSE_NOTIFIER, control) })
@@ -299,7 +298,7 @@ impl Live {
     pub(crate) fn statistics(&self) -> MountStatistics {
         let (nodes, lookups) = self.server.nodes.totals();
         MountStatistics {
-            readers: self.readers,
+            readers: self.connection.readers(),
             workers: self.work.workers(),
             waiting: self.work.waiting(),
             nodes,

@@ -10,5 +10,6 @@ mod handles;
 mod library;
 mod mount;
 mod observers;
+mod rings;
 mod stuck;
 mod watched;

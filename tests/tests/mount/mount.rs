@@ -26,10 +26,10 @@ use uvfs_vfs::{
 };
 
 /// A mounted hostile store.
-struct Mounted {
-    hostile: Hostile,
+pub(crate) struct Mounted {
+    pub(crate) hostile: Hostile,
     vfs: Arc<Vfs>,
-    root: Directory,
+    pub(crate) root: Directory,
     mount: Option<Mount>,
     directory: tempfile::TempDir,
     _watchdog: Watchdog,
@@ -49,7 +49,11 @@ impl Mounted {
         Self::exactly(hostile, config, MountOptions { readers: Some(2), ..options })
     }
 
-    fn exactly(hostile: Hostile, config: VfsConfig, options: MountOptions) -> Option<Self> {
+    pub(crate) fn exactly(
+        hostile: Hostile,
+        config: VfsConfig,
+        options: MountOptions,
+    ) -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
         }
@@ -63,11 +67,11 @@ impl Mounted {
         Some(Self { hostile, vfs, root, mount: Some(mount), directory, _watchdog: watchdog })
     }
 
-    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn mount(&self) -> &Mount {
+    pub(crate) fn mount(&self) -> &Mount {
         self.mount.as_ref().expect("mounted until the end")
     }
 
@@ -78,7 +82,7 @@ impl Mounted {
     }
 
     /// Waits until no notice has been sent for a while.
-    fn settle_notices(&self) {
+    pub(crate) fn settle_notices(&self) {
         let mut last = u64::MAX;
         assert!(eventually(|| {
             std::thread::sleep(Duration::from_millis(100));
@@ -99,7 +103,7 @@ impl Mounted {
     }
 
     /// Unmounts; caches and store agree, and no reference is lost.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.hostile.behave();
         self.assert_lookups_exact();
         let mount = self.mount.take().expect("mounted until the end");
@@ -136,7 +140,7 @@ fn mount_line(path: &Path) -> Option<String> {
     table.lines().find(|line| line.split(' ').nth(4) == Some(path)).map(str::to_owned)
 }
 
-fn mounted(path: &Path) -> bool {
+pub(crate) fn mounted(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }

@@ -11,6 +11,7 @@ use super::KernelCache;
 use super::decode::{Decoded, decode, listing};
 use super::greeting::{self, Agreed};
 use super::reply::{KernelReply, Way};
+use crate::direct::BACKGROUND_MAX;
 use crate::dispatch::{Dispatcher, Readers};
 use crate::lock_order::FUSE_RING;
 use crate::server::{Request as Asked, Sender, Server};
@@ -28,10 +29,10 @@ use zerocopy::FromBytes;
 
 /// Largest write by a ring. Each slot of a ring has memory for one, which is used as far as requests need it.
 const RING_WRITE_MAX: usize = 256 << 10;
-/// Slots of a queue, at least and at most, and about so many of all queues. Each request of a core has one until its
-/// answer.
-const RING_SLOTS: (usize, usize) = (4, 16);
-const RING_SLOTS_ALL: usize = 128;
+/// Slots of a queue: each request of a core has one until its answer. A store that never waits needs few; otherwise
+/// requests that wait must leave some to others. More than this many waiting requests of one core delay its hits.
+const RING_SLOTS_PROMPT: usize = 8;
+const RING_SLOTS: usize = 2 * BACKGROUND_MAX as usize;
 /// The kernel's switch, which only root sets.
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 const NOT_OFFERED: &str = "the kernel offers no rings: they need Linux 6.14, and as root \
@@ -68,6 +69,7 @@ pub(crate) struct Connection {
     device: Arc<Device>,
     passthrough: Arc<AtomicBool>,
     queues: usize,
+    readers: usize,
 }
 
 /// Whether a message was the last.
@@ -89,15 +91,19 @@ impl Session {
         work: Arc<Work>,
         (transport, readers): (Transport, usize),
     ) -> io::Result<Self> {
+        let slots = match server.vfs.capabilities().waits {
+            Waits::Never => RING_SLOTS_PROMPT,
+            Waits::Sometimes => RING_SLOTS,
+        };
         let queues = match transport {
             Transport::Device => Vec::new(),
             // Each request that may wait would cost two changes of threads, where a reader waits itself.
-            Transport::Auto if server.vfs.capabilities().waits != Waits::Never => Vec::new(),
-            Transport::Auto => rings(&device).unwrap_or_else(|reason| {
+            Transport::Auto if slots != RING_SLOTS_PROMPT => Vec::new(),
+            Transport::Auto => rings(&device, slots).unwrap_or_else(|reason| {
                 log::debug!("requests come by /dev/fuse alone: {reason}");
                 Vec::new()
             }),
-            Transport::Ring => rings(&device)?,
+            Transport::Ring => rings(&device, slots)?,
         };
         let ring = (!queues.is_empty()).then_some(RING_WRITE_MAX as u32);
         let agreed = greeting::answer(&device, &server, ring)?;
@@ -120,6 +126,7 @@ impl Session {
             device: self.taker.device.clone(),
             passthrough: self.taker.dispatcher.passthrough().clone(),
             queues: self.queues.len(),
+            readers: self.readers,
         }
     }
 
@@ -157,15 +164,13 @@ impl Session {
 ///
 /// # Errors
 /// What the kernel, or this process, lacks for them.
-fn rings(device: &Device) -> io::Result<Vec<Queue>> {
+fn rings(device: &Device, slots: usize) -> io::Result<Vec<Queue>> {
     match std::fs::read_to_string(ENABLED) {
         Ok(enabled) if enabled.trim() == "Y" => {}
         _ => return Err(io::Error::new(io::ErrorKind::Unsupported, NOT_OFFERED)),
     }
-    let cores = ring::cores()?;
-    let slots = (RING_SLOTS_ALL / usize::from(cores)).clamp(RING_SLOTS.0, RING_SLOTS.1);
     let sizes = Sizes { slots, payload_bytes: RING_WRITE_MAX };
-    (0..cores).map(|core| Queue::new(device, core, sizes, &FUSE_RING)).collect()
+    (0..ring::cores()?).map(|core| Queue::new(device, core, sizes, &FUSE_RING)).collect()
 }
 
 impl Taker {
@@ -248,9 +253,14 @@ impl Connection {
         self.queues
     }
 
+    /// Threads that read the device.
+    pub(crate) fn readers(&self) -> usize {
+        self.readers
+    }
+
     pub(crate) fn clone(&self) -> Self {
         let (device, passthrough) = (self.device.clone(), self.passthrough.clone());
-        Self { device, passthrough, queues: self.queues }
+        Self { device, passthrough, queues: self.queues, readers: self.readers }
     }
 
     /// To forget what the kernel does not have is done.

@@ -1,0 +1,174 @@
+//! Mounts whose requests come by io_uring, one queue for each core.
+//!
+//! The kernel's switch for it is off as a rule. These tests turn it on while they run, one after the other, and leave
+//! it as it was.
+
+use super::mount::Mounted;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_fuse::{Mount, MountOptions, Transport, Unmount};
+use uvfs_tests::{hostile, vfs_over};
+use uvfs_vfs::{VfsConfig, Waits};
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// The kernel's switch as a test wants it, until this is dropped. The lock keeps other tests out, also of other programs.
+struct Switch {
+    before: String,
+    _alone: File,
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        fs::write(SWITCH, self.before.trim()).expect("it was written before");
+    }
+}
+
+/// `None`, with a note, where the kernel has no such switch or nothing can be mounted.
+fn switched(on: bool) -> Option<Switch> {
+    if !uvfs_skip::can_mount() {
+        return None;
+    }
+    let Ok(alone) = File::open(SWITCH) else {
+        uvfs_skip::lacking("no FUSE over io_uring in this kernel");
+        return None;
+    };
+    alone.lock().unwrap();
+    let before = fs::read_to_string(SWITCH).unwrap();
+    fs::write(SWITCH, if on { "Y" } else { "N" }).unwrap();
+    Some(Switch { before, _alone: alone })
+}
+
+/// A mount by rings of a store that waits as `waits` says.
+fn mounted(waits: Waits) -> Option<Mounted> {
+    let options = MountOptions { transport: Transport::Ring, ..MountOptions::default() };
+    let hostile = hostile().claiming(|can| can.waits = waits);
+    let mounted = Mounted::exactly(hostile, VfsConfig::default(), options)?;
+    assert!(mounted.mount().statistics().queues > 0);
+    Some(mounted)
+}
+
+/// All that one program does with files, below `place`.
+fn use_files(place: &Path) {
+    fs::create_dir(place).unwrap();
+    let large: Vec<u8> = (0..1_500_000_u32).map(|at| (at ^ at >> 9) as u8).collect();
+    for round in 0..20 {
+        let path = place.join(format!("file-{round}"));
+        let mut file = File::create_new(&path).unwrap();
+        file.write_all(b"begin").unwrap();
+        file.write_all_at(&large, 4000).unwrap();
+        drop(file);
+        let mut read = Vec::new();
+        File::open(&path).unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!(read.len(), 1_504_000);
+        assert!(read[..5] == *b"begin" && read[4000..] == large);
+        let long = place.join("x".repeat(200));
+        fs::rename(&path, &long).unwrap();
+        fs::hard_link(&long, &path).unwrap();
+        assert_eq!(fs::read_dir(place).unwrap().count(), 2);
+        assert!(fs::metadata(place.join("none")).is_err());
+        fs::remove_file(&long).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    let many = place.join("many");
+    fs::create_dir(&many).unwrap();
+    (0..500).for_each(|at| drop(File::create(many.join(format!("name-{at}"))).unwrap()));
+    let listed: Vec<_> = fs::read_dir(&many).unwrap().map(|entry| entry.unwrap()).collect();
+    assert_eq!(listed.len(), 500);
+    assert!(listed.iter().all(|entry| entry.metadata().is_ok_and(|found| found.len() == 0)));
+}
+
+/// Hits are answered on the core's own thread, other requests by workers, and FORGET comes by the device: in the end
+/// the kernel owes no lookup.
+#[test]
+fn files_are_used_by_many_programs() {
+    let Some(_on) = switched(true) else { return };
+    for waits in [Waits::Never, Waits::Sometimes] {
+        let Some(mounted) = mounted(waits) else { return };
+        std::thread::scope(|scope| {
+            for at in 0..4 {
+                let place = mounted.path(format!("program-{at}"));
+                scope.spawn(move || use_files(&place));
+            }
+        });
+        let statistics = mounted.mount().statistics();
+        assert_eq!((statistics.readers, statistics.panics), (1, 0));
+        assert_eq!(statistics.pooled == 0, waits == Waits::Never, "{statistics:?}");
+        mounted.end();
+    }
+}
+
+/// A core's thread must not wait: more requests are stuck than any queue had slots at first, and hits are answered.
+#[test]
+fn a_slow_store_never_delays_a_hit() {
+    let Some(_on) = switched(true) else { return };
+    let Some(mounted) = mounted(Waits::Sometimes) else { return };
+    for at in 0..50 {
+        mounted.root.write_file(format!("cached-{at}"), "x").unwrap();
+        mounted.root.stat(format!("cached-{at}")).unwrap();
+    }
+    mounted.settle_notices();
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    mounted.hostile.follow(Plan::new().when(On::call(Call::Lookup), hold));
+    std::thread::scope(|scope| {
+        for at in 0..100 {
+            let path = mounted.path(format!("slow-{at}"));
+            scope.spawn(move || assert!(fs::metadata(path).is_err()));
+        }
+        gate.wait_for(64);
+        for at in 0..50 {
+            let found = fs::metadata(mounted.path(format!("cached-{at}")));
+            assert!(found.is_ok_and(|found| found.len() == 1));
+        }
+        assert!(gate.held() >= 64, "a hit waited for the store");
+        gate.open();
+    });
+    mounted.end();
+}
+
+/// Programs use the mount while it is taken away: each gets an answer or an error, and the session ends.
+#[test]
+fn it_is_unmounted_under_load() {
+    let Some(_on) = switched(true) else { return };
+    let Some(mounted) = mounted(Waits::Sometimes) else { return };
+    let busy = std::sync::Barrier::new(5);
+    std::thread::scope(|scope| {
+        for at in 0..4 {
+            let (path, busy) = (mounted.path(format!("of-{at}")), &busy);
+            scope.spawn(move || {
+                busy.wait();
+                // Ends when the name is no more that of the mount.
+                while fs::write(&path, "text").is_ok() && fs::read(&path).is_ok() {
+                    let done = fs::remove_file(&path).is_err();
+                    if done || !super::mount::mounted(path.parent().unwrap()) {
+                        break;
+                    }
+                }
+            });
+        }
+        busy.wait();
+        mounted.mount().unmount(Unmount::Lazy).unwrap();
+    });
+    mounted.mount().wait();
+    assert!(mounted.mount().ended());
+}
+
+/// A kernel that offers no rings.
+#[test]
+fn without_rings_the_device_serves_and_a_demand_for_rings_is_refused() {
+    let Some(_off) = switched(false) else { return };
+    let hostile = hostile().claiming(|can| can.waits = Waits::Never);
+    let at = tempfile::tempdir().unwrap();
+    let options = |transport| MountOptions { transport, ..MountOptions::default() };
+    let vfs = vfs_over(&hostile, VfsConfig::default());
+    let refused = Mount::start(vfs.clone(), at.path(), options(Transport::Ring)).unwrap_err();
+    assert!(refused.to_string().contains("enable_uring"), "{refused}");
+    assert!(!super::mount::mounted(at.path()));
+    let mount = Mount::start(vfs, at.path(), options(Transport::Auto)).unwrap();
+    assert_eq!(mount.statistics().queues, 0);
+    fs::write(at.path().join("file"), "text").unwrap();
+}
