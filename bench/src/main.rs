@@ -100,9 +100,12 @@ pub(crate) struct MountArguments {
 #[derive(Debug, Args)]
 struct BareArguments {
     mountpoint: PathBuf,
-    /// Threads that read requests
+    /// Threads that read requests by the device; rings have one
     #[arg(long)]
     readers: usize,
+    /// How requests come
+    #[arg(long, value_enum, default_value_t = bare::Transport::Device)]
+    transport: bare::Transport,
     /// Answer lookups of names that begin with "stuck" only after this long
     #[arg(long, default_value_t = 0)]
     stuck_ms: u64,
@@ -121,7 +124,8 @@ fn main() -> ExitCode {
         Bench::Image(arguments) => image::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
-            bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)
+            let BareArguments { mountpoint, readers, transport, stuck_ms } = arguments;
+            bare::serve(&mountpoint, transport, readers, stuck_ms)
         }
     };
     cleanup::everything();

@@ -57,6 +57,12 @@ impl Places {
         Some(program).filter(|path| path.exists())
     }
 
+    /// A server of the crate `bench-compare`.
+    pub(crate) fn rival(&self, name: &str) -> Option<PathBuf> {
+        let program = self.repository.join("bench-compare/target/release").join(name);
+        Some(program).filter(|path| path.exists())
+    }
+
     /// A program in `PATH`.
     pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;

@@ -78,7 +78,7 @@ impl Running {
         command.arg("--stuck-ms").arg(stuck.as_millis().to_string());
         let log = places.work.join("stuck-store.log");
         let server = Server::start(&mut command, mountpoint.clone(), &log)?;
-        Ok(Self { system: System::FuserBare, root: mountpoint, server: Some(server) })
+        Ok(Self { system: System::Bare, root: mountpoint, server: Some(server) })
     }
 
     /// Asks a mount of the mount tool with how many threads it reads requests.

@@ -8,12 +8,14 @@
 //! A name means the same in every case: `uvfs` is `dir:` with the defaults. Variants for separate
 //! questions have longer names.
 
+use crate::bare::rings_enabled;
 use crate::places::Places;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The script that installs the C examples.
 const INSTALL: &str = "bench-compare/install.sh";
+const ENABLE_RINGS: &str = "as root: echo Y > /sys/module/fuse/parameters/enable_uring";
 
 /// One of the compared systems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +32,14 @@ pub(crate) enum System {
     UvfsWriteBack,
     /// `uvfs mount memory:`.
     UvfsMemory,
-    /// The FUSE crate answering constants, with as many readers as uvfs has.
+    /// The transport of uvfs answering constants, with as many readers as uvfs has.
+    Bare,
+    /// The same with a single reader.
+    BareOneReader,
+    /// The same by io_uring.
+    BareRing,
+    /// The crate `fuser` answering the same constants, with as many readers as uvfs has.
     FuserBare,
-    /// The same with a single reader, which is that crate's cheapest way.
-    FuserBareOneReader,
     /// libfuse's low-level passthrough example, unchanged.
     LibfusePassthrough,
     /// The same, with one thread (`-s`).
@@ -47,15 +53,17 @@ pub(crate) enum System {
 
 impl System {
     /// All of them.
-    pub(crate) const ALL: [System; 12] = [
+    pub(crate) const ALL: [System; 14] = [
         System::Host,
         System::Uvfs,
         System::UvfsUncached,
         System::UvfsNoPassthrough,
         System::UvfsWriteBack,
         System::UvfsMemory,
+        System::Bare,
+        System::BareOneReader,
+        System::BareRing,
         System::FuserBare,
-        System::FuserBareOneReader,
         System::LibfusePassthrough,
         System::LibfusePassthroughOneThread,
         System::LibfusePassthroughPaths,
@@ -71,8 +79,10 @@ impl System {
             System::UvfsNoPassthrough => "uvfs-no-passthrough",
             System::UvfsWriteBack => "uvfs-write-back",
             System::UvfsMemory => "uvfs-memory",
+            System::Bare => "bare",
+            System::BareOneReader => "bare-1-reader",
+            System::BareRing => "bare-ring",
             System::FuserBare => "fuser-bare",
-            System::FuserBareOneReader => "fuser-bare-1-reader",
             System::LibfusePassthrough => "libfuse-passthrough",
             System::LibfusePassthroughOneThread => "libfuse-passthrough-s",
             System::LibfusePassthroughPaths => "libfuse-passthrough-fh",
@@ -82,7 +92,12 @@ impl System {
 
     /// Whether its files are the backing directory's.
     pub(crate) fn shows_backing(self) -> bool {
-        !matches!(self, System::UvfsMemory | System::FuserBare | System::FuserBareOneReader)
+        self != System::UvfsMemory && !self.is_bare()
+    }
+
+    /// Whether it answers constants, and counts GETATTRs in the size of its files.
+    pub(crate) fn is_bare(self) -> bool {
+        matches!(self, System::Bare | System::BareOneReader | System::BareRing | System::FuserBare)
     }
 
     /// The command that serves `backing` at `mountpoint` in the foreground.
@@ -110,8 +125,19 @@ impl System {
                 uvfs(places, Some(backing), mountpoint, &["--page-cache", "write-back"])
             }
             System::UvfsMemory => uvfs(places, None, mountpoint, &["--size", "2G"]),
-            System::FuserBare => Ok(bare(places, mountpoint, places.readers)),
-            System::FuserBareOneReader => Ok(bare(places, mountpoint, 1)),
+            System::Bare => Ok(bare(places, mountpoint, places.readers)),
+            System::BareOneReader => Ok(bare(places, mountpoint, 1)),
+            System::BareRing if !rings_enabled() => Err(format!("no rings here; {ENABLE_RINGS}")),
+            System::BareRing => {
+                let mut command = bare(places, mountpoint, 1);
+                command.args(["--transport", "ring"]);
+                Ok(command)
+            }
+            System::FuserBare => {
+                let mut command = Command::new(program(places.rival("fuser-bare"), INSTALL)?);
+                command.arg(mountpoint).arg("--readers").arg(places.readers.to_string());
+                Ok(command)
+            }
             System::LibfusePassthrough => passthrough(places, backing, mountpoint, &[]),
             System::LibfusePassthroughOneThread => {
                 passthrough(places, backing, mountpoint, &["-s"])

@@ -19,7 +19,7 @@ fn the_smallest_run_prints_lines_and_leaves_nothing() {
     let (lines, said) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");
     let systems: Vec<String> = lines.lines().map(|line| field(line, "system")).collect();
-    assert!(systems.contains(&"fuser-bare".to_owned()), "{lines}{said}");
+    assert!(systems.contains(&"bare".to_owned()), "{lines}{said}");
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
         for number in ["value", "min", "max", "threads", "runs"] {

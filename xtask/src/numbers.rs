@@ -108,7 +108,10 @@ const ROWS: &[Row] = &[
         uvfs: figure("lookup-fresh-1-one-core-cpu ", "uvfs ", MEDIAN),
         rivals: &[
             ("bindfs", figure("lookup-fresh-1-one-core-cpu ", "bindfs ", MEDIAN)),
-            ("the bare FUSE crate", figure("lookup-fresh-1-one-core-cpu ", "fuser-bare ", MEDIAN)),
+            (
+                "a bare server of `fuser`",
+                figure("lookup-fresh-1-one-core-cpu ", "fuser-bare ", MEDIAN),
+            ),
         ],
     },
     Row {

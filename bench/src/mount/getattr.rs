@@ -21,12 +21,14 @@ use std::time::Duration;
 
 const CASE: &str = "getattr-cpu";
 const FILE: &str = "file";
-const SYSTEMS: [System; 8] = [
+const SYSTEMS: [System; 10] = [
     System::Uvfs,
     System::UvfsUncached,
     System::UvfsMemory,
+    System::Bare,
+    System::BareOneReader,
+    System::BareRing,
     System::FuserBare,
-    System::FuserBareOneReader,
     System::LibfusePassthrough,
     System::LibfusePassthroughOneThread,
     System::Bindfs,
@@ -81,7 +83,7 @@ fn sample(one: &Running, requests: u64, core: Option<usize>) -> io::Result<Sampl
     })?;
     let server = server.used()?;
     let counted = client::getattr(&file)? - first;
-    if one.system() == System::FuserBare && counted != requests + 1 {
+    if one.system().is_bare() && counted != requests + 1 {
         let odd = format!("{requests} calls were {counted} requests, the last one included");
         return Err(io::Error::other(odd));
     }

@@ -18,9 +18,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-const SYSTEMS: [System; 5] = [
+const SYSTEMS: [System; 7] = [
     System::Uvfs,
     System::UvfsMemory,
+    System::Bare,
+    System::BareRing,
     System::FuserBare,
     System::LibfusePassthrough,
     System::Bindfs,

@@ -83,10 +83,10 @@ struct Group {
 const GROUPS: [Group; 9] = [
     Group {
         prefixes: &["getattr-cpu", "getattr-one-core-cpu", "getattr-total-cpu", "getattr-rate"],
-        references: &["fuser-bare"],
+        references: &["bare"],
         measure: getattr::measure,
     },
-    Group { prefixes: &["lookup-fresh"], references: &["fuser-bare"], measure: lookup::measure },
+    Group { prefixes: &["lookup-fresh"], references: &["bare"], measure: lookup::measure },
     Group {
         prefixes: &["open-close", "open-same", "open-held"],
         references: &["host"],
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &MountArguments) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if !arguments.json {
         println!("{}", machine::describe());
-        println!("readers of uvfs and fuser-bare: {}", bench.places.readers);
+        println!("readers of uvfs, bare and fuser-bare: {}", bench.places.readers);
     }
     for group in groups {
         let mut report = Report::new("mount");
