@@ -221,6 +221,16 @@ def set_id_bits_stay_with_a_write_of_a_user_with_the_capability():
 
 
 @case(root=True)
+def set_id_bits_stay_with_a_change_of_size_by_a_user_with_the_capability():
+    """Only user 0 kept them: uvfs looked at the user, and did not obey the flag of the request."""
+    os.chmod(".", 0o777)
+    for name in ("truncate", "ftruncate", "open"):
+        program(name)
+        as_user_with_fsetid(BOB, changes()[name], name)
+        assert mode(name) == 0o6777, "%s left %o" % (name, mode(name))
+
+
+@case(root=True)
 def set_id_bits_stay_with_a_store_to_a_mapping():
     def store():
         with mmap.mmap(os.open("f", os.O_RDWR), 0) as view:

@@ -55,11 +55,11 @@ impl Inodes for Host {
             return Err(Error::Unsupported("permission bits of a symbolic link"));
         }
         let _own = self.own_change([Some(&target.node), None, None, None]);
+        if let Some(size) = set.size {
+            self.set_size(caller, &target, size)?;
+        }
         let mode_set = {
             let _as_caller = self.identity.enter(caller, None)?;
-            if let Some(size) = set.size {
-                self.set_size(caller, &target, size)?;
-            }
             if let Some((user, group)) = owner {
                 let flags = AtFlags::EMPTY_PATH;
                 rustix::fs::chownat(&target.descriptor, c"", user, group, flags)
@@ -115,16 +115,20 @@ impl Host {
             FileKind::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only a regular file has a size to set")),
         }
-        let cut = |file: &OwnedFd| {
-            retry_on_intr(|| rustix::fs::ftruncate(file, size)).map_err(host_error)?;
-            match self.identity.clears_set_id_by_hand(caller) {
-                true => clear_set_id(file, caller),
-                false => Ok(()),
-            }
+        let as_caller = self.identity.enter(caller, None)?;
+        let file = match &target.open {
+            Some(open) if open.mode.write || open.mode.append => target.descriptor.clone(),
+            _ => Arc::new(self.reopen(&target.descriptor, OFlags::WRONLY)?),
         };
-        match &target.open {
-            Some(open) if open.mode.write || open.mode.append => cut(&target.descriptor),
-            _ => cut(&self.reopen(&target.descriptor, OFlags::WRONLY)?),
+        if target.node.mode_hint() & 0o6000 != 0 && caller.keeps_set_ids() {
+            // The host would clear the bits of a file that another user cuts.
+            drop(as_caller);
+            return retry_on_intr(|| rustix::fs::ftruncate(&file, size)).map_err(host_error);
+        }
+        retry_on_intr(|| rustix::fs::ftruncate(&file, size)).map_err(host_error)?;
+        match self.identity.clears_set_id_by_hand(caller) {
+            true => clear_set_id(&file, caller),
+            false => Ok(()),
         }
     }
 

@@ -70,9 +70,10 @@ pub(super) fn perform<R: Reply>(
             return open(shared, (&caller, sender.task), node, flags, pending);
         }
         Request::Flush { file } => server.flush(file, sender.task).map(|()| Answer::Done),
-        Request::Create { parent, name, mode, umask, flags } => {
+        Request::Create { parent, name, mode, umask, flags, keeps_set_ids } => {
             let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
-            let from = (&caller, sender.task);
+            // It may find a file, and cut it.
+            let from = (&told(caller, keeps_set_ids), sender.task);
             return create(shared, from, (parent, &name), &new, flags, pending);
         }
         Request::Read { node, file, offset, size, .. } => {
@@ -81,6 +82,10 @@ pub(super) fn perform<R: Reply>(
                 let data = count.map(|count| &buffer[..count.min(buffer.len())]);
                 pending.finish(data.map(Answer::Bytes));
             });
+        }
+        Request::SetAttr { node, file, set, keeps_set_ids } if set.size.is_some() => {
+            let caller = told(caller, keeps_set_ids);
+            server.setattr(&caller, node, file, &set).map(Answer::Attrs)
         }
         Request::Write { node, file, data, .. } if is_control(node) => {
             server.write_control(&caller, file, &data).map(Answer::Written)
@@ -132,7 +137,8 @@ fn simple<R: Reply>(
     match request {
         Request::Lookup { parent, name } => server.lookup(caller, parent, &name).map(Answer::Entry),
         Request::GetAttr { node, file } => server.getattr(node, file).map(Answer::Attrs),
-        Request::SetAttr { node, file, set } => {
+        // With a change of owner the kernel says nothing of the capability.
+        Request::SetAttr { node, file, set, .. } => {
             server.setattr(caller, node, file, &set).map(Answer::Attrs)
         }
         Request::MkNod { parent, name, mode, umask, device } => {
@@ -206,6 +212,11 @@ fn finish_value<R: Reply>(size: u32, value: Result<Vec<u8>>, pending: Pending<'_
     }
 }
 
+/// `caller`, as the kernel describes it: whether its change of data leaves set-id bits.
+fn told(caller: Caller, keeps_set_ids: bool) -> Caller {
+    Caller { set_ids: if keeps_set_ids { SetIds::Keep } else { SetIds::Clear }, ..caller }
+}
+
 fn write<R: Reply>(
     shared: &Shared<R>,
     mut caller: Caller,
@@ -218,7 +229,7 @@ fn write<R: Reply>(
         // The kernel writes these pages for no user.
         caller.uid = 0;
     }
-    caller.set_ids = if how.keeps_set_ids { SetIds::Keep } else { SetIds::Clear };
+    let caller = told(caller, how.keeps_set_ids);
     shared.server.write(&caller, (node, file), offset, data, how.appends)
 }
 

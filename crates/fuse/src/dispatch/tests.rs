@@ -159,7 +159,14 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
     let made = ask("mkdir", Request::MkDir { parent: ROOT, name: name("d"), mode, umask });
     let directory = made.node;
     let flags = libc::O_RDWR;
-    let new = Request::Create { parent: directory, name: name("f"), mode, umask, flags };
+    let new = Request::Create {
+        parent: directory,
+        name: name("f"),
+        mode,
+        umask,
+        flags,
+        keeps_set_ids: true,
+    };
     let file = ask("create", new);
     let (node, handle) = (file.node, file.handle);
     let write = |data: &'static [u8]| Request::Write {
@@ -197,7 +204,12 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
         },
     );
     let set = SetAttributes { size: Some(3), ..SetAttributes::default() };
-    assert_eq!(ask("setattr", Request::SetAttr { node, file: 0, set }).answer.unwrap(), "size 3");
+    assert_eq!(
+        ask("setattr", Request::SetAttr { node, file: 0, set, keeps_set_ids: true })
+            .answer
+            .unwrap(),
+        "size 3"
+    );
     ask("fsync", Request::Fsync { node, file: handle, data_only: false });
     ask("statfs", Request::StatFs {});
     ask("access", Request::Access { node, mask: 4 });
@@ -307,7 +319,14 @@ fn a_write_does_what_the_kernel_says_of_it() {
     let front = Front::new(2);
     let flags = libc::O_RDWR | libc::O_APPEND;
     let (mode, umask) = (0o755, 0);
-    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let made = front.ask(Request::Create {
+        parent: ROOT,
+        name: name("f"),
+        mode,
+        umask,
+        flags,
+        keeps_set_ids: true,
+    });
     let (node, file) = (made.node, made.handle);
     let write = |offset, text: &'static str, how| {
         let data = Bytes::Borrowed(text.as_bytes());
@@ -338,7 +357,7 @@ fn a_write_does_what_the_kernel_says_of_it() {
     write(16, "+more", appends);
     assert_eq!(read(), "Hello WORLD+theirs+ours+more");
     let set = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
-    front.ask(Request::SetAttr { node, file: 0, set });
+    front.ask(Request::SetAttr { node, file: 0, set, keeps_set_ids: true });
     let mode = || others.stat("f").unwrap().mode & 0o7777;
     write(0, "J", paged);
     assert_eq!(mode(), 0o6755, "user 0 with CAP_FSETID");
@@ -359,7 +378,14 @@ fn a_forget_that_needs_the_store_keeps_no_reader() {
         claims.caching = uvfs_vfs::PageCaching::Core;
     });
     let (mode, umask, flags) = (0o644, 0, libc::O_RDWR);
-    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let made = front.ask(Request::Create {
+        parent: ROOT,
+        name: name("f"),
+        mode,
+        umask,
+        flags,
+        keeps_set_ids: true,
+    });
     let (node, file) = (made.node, made.handle);
     let data = Bytes::Borrowed(b"never in the store");
     let how = how(WriteFrom::Paged);
@@ -385,7 +411,14 @@ fn a_forget_that_needs_the_store_keeps_no_reader() {
 fn a_write_that_waits_for_a_worker_counts() {
     let front = Front::new(1);
     let (mode, umask, flags) = (0o644, 0, libc::O_RDWR);
-    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let made = front.ask(Request::Create {
+        parent: ROOT,
+        name: name("f"),
+        mode,
+        umask,
+        flags,
+        keeps_set_ids: true,
+    });
     let server = front.dispatcher.server();
     let queued = || server.queued_bytes.load(Relaxed);
     assert!(soon(|| queued() == 0), "{}", queued());
@@ -415,7 +448,14 @@ fn a_file_that_was_made_and_closed_leaves_nothing_behind() {
         let front = Front::over(2, opens);
         let (mode, umask, flags) = (0o644, 0, libc::O_RDWR);
         for _ in 0..3 {
-            let new = Request::Create { parent: ROOT, name: name("f"), mode, umask, flags };
+            let new = Request::Create {
+                parent: ROOT,
+                name: name("f"),
+                mode,
+                umask,
+                flags,
+                keeps_set_ids: true,
+            };
             let made = front.ask(new);
             match opens {
                 Opens::Stateless => assert_eq!(made.handle, 0, "there will be no RELEASE"),
@@ -503,7 +543,14 @@ fn the_directory_that_is_asked_about_most_is_known() {
     let (mode, umask) = (0o755, 0);
     let made = front.ask(Request::MkDir { parent: ROOT, name: name("d"), mode, umask });
     let flags = libc::O_RDWR;
-    let new = Request::Create { parent: made.node, name: name("f"), mode, umask, flags };
+    let new = Request::Create {
+        parent: made.node,
+        name: name("f"),
+        mode,
+        umask,
+        flags,
+        keeps_set_ids: true,
+    };
     let file = front.ask(new);
     for _ in 0..20 * EVERY {
         front.ask(Request::Lookup { parent: made.node, name: name("f") });
@@ -519,7 +566,7 @@ fn the_directory_that_is_asked_about_most_is_known() {
     assert!(told.misses <= 2 * u64::from(EVERY), "the caches knew: {asked:?}");
     for _ in 0..20 * EVERY {
         let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
-        front.ask(Request::SetAttr { node: made.node, file: 0, set });
+        front.ask(Request::SetAttr { node: made.node, file: 0, set, keeps_set_ids: true });
     }
     let missed = server.heat.asked()[&directory].misses;
     assert!(missed >= 19 * u64::from(EVERY), "no cache does these: {missed}");

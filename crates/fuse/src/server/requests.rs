@@ -96,7 +96,7 @@ impl Server {
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
         let Sender { uid, gid, task } = sender;
         let groups = Groups::OfTask { task, read: task::groups };
-        // A write request has its own flag; of a truncation and the like the FUSE crate drops the flag.
+        // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
         Caller { uid, gid, groups, checks: Checks::Done, set_ids, origin: self.origin }
     }

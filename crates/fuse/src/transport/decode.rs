@@ -14,7 +14,7 @@ use super::convert::set_time;
 use crate::server::{Bytes, Request, WriteFrom, WriteHow};
 use uvfs_fuse_protocol::abi::{CreateIn, ForgetOne, FsyncIn, OpenIn, ReadIn, SetattrIn, WriteIn};
 use uvfs_fuse_protocol::{
-    FsyncFlags, GetattrFlags, Operation, ReadFlags, SetattrValid, WriteFlags,
+    FsyncFlags, GetattrFlags, OpenInFlags, Operation, ReadFlags, SetattrValid, WriteFlags,
 };
 use uvfs_vfs::SetAttributes;
 
@@ -155,7 +155,8 @@ fn data_only(sync: &FsyncIn) -> bool {
 
 fn create_in<'a>(parent: u64, create: &CreateIn, name: &'a [u8]) -> Request<'a> {
     let (mode, umask, flags) = (create.mode, create.umask, create.flags as i32);
-    Request::Create { parent, name: bytes(name), mode, umask, flags }
+    let keeps_set_ids = !create.open_flags().contains(OpenInFlags::KILL_SUIDGID);
+    Request::Create { parent, name: bytes(name), mode, umask, flags, keeps_set_ids }
 }
 
 fn set_attributes(node: u64, set: &SetattrIn) -> Request<'static> {
@@ -173,7 +174,8 @@ fn set_attributes(node: u64, set: &SetattrIn) -> Request<'static> {
         mtime,
     };
     let file = if has(SetattrValid::FH) { set.fh } else { 0 };
-    Request::SetAttr { node, file, set: new }
+    let keeps_set_ids = !has(SetattrValid::KILL_SUIDGID);
+    Request::SetAttr { node, file, set: new, keeps_set_ids }
 }
 
 fn write_how(write: &WriteIn) -> WriteHow {
