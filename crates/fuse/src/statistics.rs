@@ -24,6 +24,7 @@ requests!(
     lookup,
     forget,
     getattr,
+    statx,
     setattr,
     readlink,
     mknod,

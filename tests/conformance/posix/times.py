@@ -5,7 +5,7 @@ import errno
 import os
 import time
 
-from harness import called, case, read_file, refused, write_file
+from harness import called, case, read_file, refused, skip, write_file
 
 AT_FDCWD, NOFOLLOW = -100, 0x100
 NOW, OMIT = (1 << 30) - 1, (1 << 30) - 2
@@ -15,6 +15,40 @@ def utimensat(path, access, modify, flags=0):
     """Each time is (seconds, nanoseconds)."""
     times = (ctypes.c_long * 4)(*access, *modify)
     called("utimensat", AT_FDCWD, os.fsencode(path), times, flags)
+
+
+class Statx(ctypes.Structure):
+    _fields_ = [("mask", ctypes.c_uint32), ("before", ctypes.c_uint8 * 76), ("born", ctypes.c_int64),
+                ("nanoseconds", ctypes.c_uint32), ("behind", ctypes.c_uint8 * 164)]
+
+
+STATX_BTIME = 0x800
+
+
+def born(path):
+    """When the object came into being; None if the file system does not say."""
+    answer = Statx()
+    called("statx", AT_FDCWD, path.encode(), NOFOLLOW, 0xFFF, ctypes.byref(answer))
+    return answer.born + answer.nanoseconds / 1e9 if answer.mask & STATX_BTIME else None
+
+
+@case
+def an_object_shows_when_it_was_born():
+    """No object of a mount had a birth, whatever its store knew."""
+    start = time.time() - 2
+    write_file("f", b"x")
+    os.mkdir("d")
+    os.symlink("f", "l")
+    births = {name: born(name) for name in ("f", "d", "l")}
+    if None in births.values():
+        skip("the file system keeps no births")
+    for name, birth in births.items():
+        assert start <= birth <= time.time() + 2, "%s: %s" % (name, birth)
+    os.utime("f", (1, 1))
+    os.chmod("f", 0o600)
+    os.link("f", "g")
+    write_file("f", b"longer")
+    assert born("f") == births["f"] == born("g")
 
 
 @case

@@ -78,6 +78,7 @@ fn plain<R: Reply>(
     match request {
         Request::Lookup { parent, name } => hit(Answer::Entry(server.try_lookup(*parent, name)?)),
         Request::GetAttr { node, .. } => hit(Answer::Attrs(server.try_getattr(*node)?)),
+        Request::Statx { node, .. } => hit(Answer::AttrsAndBirth(server.try_getattr(*node)?)),
         Request::Open { .. } | Request::OpenDir { .. } if server.stateless() => {
             Some(Ok(Answer::NeedNotAsk))
         }

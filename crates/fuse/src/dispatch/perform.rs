@@ -137,6 +137,7 @@ fn simple<R: Reply>(
     match request {
         Request::Lookup { parent, name } => server.lookup(caller, parent, &name).map(Answer::Entry),
         Request::GetAttr { node, file } => server.getattr(node, file).map(Answer::Attrs),
+        Request::Statx { node, file } => server.getattr(node, file).map(Answer::AttrsAndBirth),
         // With a change of owner the kernel says nothing of the capability.
         Request::SetAttr { node, file, set, .. } => {
             server.setattr(caller, node, file, &set).map(Answer::Attrs)

@@ -61,6 +61,10 @@ impl Reply for Fake {
             }
             Answer::Entry(_) => "missing".to_owned(),
             Answer::Attrs(attrs) => format!("size {}", attrs.attributes.size),
+            Answer::AttrsAndBirth(attrs) => {
+                let born = attrs.attributes.btime.map_or("unborn", |_| "born");
+                format!("size {}, {born}", attrs.attributes.size)
+            }
             Answer::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Answer::Opened(opened) => {
                 handle = opened.handle;
@@ -210,6 +214,7 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
             .unwrap(),
         "size 3"
     );
+    assert_eq!(front.ask(Request::Statx { node, file: 0 }).answer.unwrap(), "size 3, born");
     ask("fsync", Request::Fsync { node, file: handle, data_only: false });
     ask("statfs", Request::StatFs {});
     ask("access", Request::Access { node, mask: 4 });

@@ -113,6 +113,7 @@ requests! { 'a,
     Lookup { parent: u64, name: Bytes<'a> } => lookup,
     Forget { node: u64, lookups: u64 } => forget,
     GetAttr { node: u64, file: u64 } => getattr,
+    Statx { node: u64, file: u64 } => statx,
     SetAttr { node: u64, file: u64, set: SetAttributes, keeps_set_ids: bool } => setattr,
     ReadLink { node: u64 } => readlink,
     MkNod { parent: u64, name: Bytes<'a>, mode: u32, umask: u32, device: u32 } => mknod,
@@ -165,6 +166,7 @@ impl Request<'_> {
             | Self::Link { parent, .. }
             | Self::Create { parent, .. } => Some(*parent),
             Self::GetAttr { node, .. }
+            | Self::Statx { node, .. }
             | Self::SetAttr { node, .. }
             | Self::ReadLink { node }
             | Self::Open { node, .. }
@@ -234,6 +236,8 @@ pub(crate) enum Answer<'a, B> {
     NeedNotAsk,
     Entry(EntryOut),
     Attrs(Attrs),
+    /// Attributes with the time of birth, if the store has it.
+    AttrsAndBirth(Attrs),
     /// Data, a text or a value.
     Bytes(&'a [u8]),
     /// How many bytes a value has.

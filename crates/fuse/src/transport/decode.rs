@@ -39,8 +39,10 @@ pub(super) fn decode<'a>(node: u64, operation: &Operation<'a>) -> Decoded<'a> {
         Operation::Forget(forget) => Request::Forget { node, lookups: forget.nlookup },
         Operation::BatchForget(nodes) => return Decoded::Forget(nodes),
         Operation::GetAttr(get) => {
-            let of_file = get.getattr_flags().contains(GetattrFlags::FH);
-            Request::GetAttr { node, file: if of_file { get.fh } else { 0 } }
+            Request::GetAttr { node, file: file_of(get.getattr_flags(), get.fh) }
+        }
+        Operation::Statx(get) => {
+            Request::Statx { node, file: file_of(get.getattr_flags(), get.fh) }
         }
         Operation::SetAttr(set) => set_attributes(node, set),
         Operation::ReadLink => Request::ReadLink { node },
@@ -143,6 +145,10 @@ pub(super) fn decode<'a>(node: u64, operation: &Operation<'a>) -> Decoded<'a> {
 
 fn bytes(name: &[u8]) -> Bytes<'_> {
     Bytes::Borrowed(name)
+}
+
+fn file_of(flags: GetattrFlags, file: u64) -> u64 {
+    if flags.contains(GetattrFlags::FH) { file } else { 0 }
 }
 
 fn open_flags(open: &OpenIn) -> i32 {

@@ -11,7 +11,7 @@
 //! filled before it is sent. Weakness: an answer that does not fit its request is seen by the kernel alone, which refuses
 //! it with EINVAL; the request then gets EIO.
 
-use super::convert::{attr, attr_out, entry, entry_out, found, kind_bits, statfs};
+use super::convert::{attr, attr_out, entry, entry_out, found, kind_bits, statfs, statx_out};
 use crate::server::{Answer, Listed, Opened, Reply, Through};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -151,6 +151,7 @@ impl Reply for KernelReply {
                 None => self.error(Error::NotFound.errno()),
             },
             Answer::Attrs(attrs) => self.done(&[attr_out(&attrs).as_bytes()]),
+            Answer::AttrsAndBirth(attrs) => self.done(&[statx_out(&attrs).as_bytes()]),
             Answer::Bytes(bytes) => self.done(&[bytes]),
             Answer::Size(size) => {
                 self.done(&[abi::GetxattrOut { size, padding: 0 }.as_bytes()]);
