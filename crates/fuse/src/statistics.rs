@@ -52,6 +52,7 @@ requests!(
     removexattr,
     access,
     create,
+    tmpfile,
     fallocate,
     lseek,
     copy_file_range,

@@ -109,19 +109,44 @@ def no_link_back_to_a_removed_file():
     refused(errno.ENOENT, called, "linkat", AT_FDCWD, source, AT_FDCWD, b"again", AT_SYMLINK_FOLLOW)
 
 
-@case
-def a_temporary_file_gets_its_name_last():
+def temporary(folder, flags=0):
     try:
-        file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o640)
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | flags, 0o640)
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.EISDIR):
             skip("O_TMPFILE is not offered")
         raise
+
+
+@case
+def a_temporary_file_gets_its_name_last():
+    file = temporary(".")
     os.write(file, b"whole")
     assert os.listdir(".") == [] and os.fstat(file).st_nlink == 0
     called("linkat", AT_FDCWD, b"/proc/self/fd/%d" % file, AT_FDCWD, b"named", AT_SYMLINK_FOLLOW)
     assert read_file("named") == b"whole" and os.stat("named").st_nlink == 1
     assert os.stat("named").st_mode & 0o777 == 0o640
+    os.write(file, b", and more")
+    os.close(file)
+    assert read_file("named") == b"whole, and more"
+
+
+@case
+def a_temporary_file_lives_as_long_as_it_is_open():
+    """O_TMPFILE was refused on every mount."""
+    os.mkdir("d")
+    file = temporary("d", os.O_EXCL)
+    number = os.fstat(file).st_ino
+    os.write(file, b"x" * 100_000)
+    assert os.pread(file, 5, 99_995) == b"xxxxx"
+    others = [temporary("d") for _ in range(20)]
+    assert len({os.fstat(other).st_ino for other in others} | {number}) == 21
+    # With O_EXCL it never gets a name.
+    refused(errno.ENOENT, called, "linkat", AT_FDCWD, b"/proc/self/fd/%d" % file, AT_FDCWD, b"n", AT_SYMLINK_FOLLOW)
+    os.rmdir("d")
+    assert os.pread(file, 100_001, 0) == b"x" * 100_000 and os.fstat(file).st_nlink == 0
+    for each in (file, *others):
+        os.close(each)
 
 
 @case

@@ -178,7 +178,7 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
             return self.name(name, next, attributes.number, attributes.kind);
         }
         let place = (self.directory, name.as_bytes());
-        let (id, generation) = self.server.publish(&node, attributes, place);
+        let (id, generation) = self.server.publish(&node, attributes, Some(place));
         // After it was counted: news from before then found no node id, and no notice was sent.
         let (attributes, still_valid) = self.server.believed(&node, *attributes);
         self.used += self.entry_bytes() + name.as_bytes().len();

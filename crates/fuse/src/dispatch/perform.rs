@@ -73,8 +73,14 @@ pub(super) fn perform<R: Reply>(
         Request::Create { parent, name, mode, umask, flags, keeps_set_ids } => {
             let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
             // It may find a file, and cut it.
-            let from = (&told(caller, keeps_set_ids), sender.task);
-            return create(shared, from, (parent, &name), &new, flags, pending);
+            let caller = told(caller, keeps_set_ids);
+            let made = server.create(&caller, parent, &name, &new, flags);
+            return created(shared, sender.task, made, flags, pending);
+        }
+        Request::TmpFile { parent, mode, umask, flags } => {
+            let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
+            let made = server.create_unnamed(&caller, parent, &new, flags);
+            return created(shared, sender.task, made, flags, pending);
         }
         Request::Read { node, file, offset, size, .. } => {
             return with_buffer(size as usize, |buffer| {
@@ -196,6 +202,7 @@ fn simple<R: Reply>(
         | Request::ReleaseDir { .. }
         | Request::Open { .. }
         | Request::Create { .. }
+        | Request::TmpFile { .. }
         | Request::Read { .. }
         | Request::Write { .. }
         | Request::ReadLink { .. }
@@ -268,20 +275,18 @@ fn through<B>(backing: Option<Arc<B>>, flags: i32, keep: bool) -> Through<B> {
     }
 }
 
-fn create<R: Reply>(
+fn created<R: Reply>(
     shared: &Shared<R>,
-    (caller, task): (&Caller, u32),
-    (parent, name): (u64, &[u8]),
-    new: &NewNode<'_>,
+    task: u32,
+    made: Result<(EntryOut, OpenFile)>,
     flags: i32,
     pending: Pending<'_, R>,
 ) {
     let server = &*shared.server;
-    let (found, mut file) = match server.create(caller, parent, name, new, flags) {
-        Ok(created) => created,
+    let (made, mut file) = match made {
+        Ok(made) => made,
         Err(error) => return pending.finish(Err(error)),
     };
-    let made = server.made_out(parent, name, found);
     let EntryOut::Found { attrs, entry_valid, generation } = made else {
         return pending.finish(Err(Error::Corrupt("a new file that is missing")));
     };

@@ -226,6 +226,9 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
     let list = Request::ListXattr { node, size: 20 };
     assert_eq!(ask("listxattr", list).answer.unwrap(), "user.x\0");
     ask("removexattr", Request::RemoveXattr { node, name: name("user.x") });
+    let unnamed = ask("tmpfile", Request::TmpFile { parent: directory, mode, umask, flags });
+    assert!(unnamed.node != 0 && unnamed.node != node);
+    ask("link", Request::Link { node: unnamed.node, parent: directory, name: name("t") });
     let link = Request::SymLink { parent: directory, name: name("l"), target: name("f") };
     let link = ask("symlink", link).node;
     assert_eq!(ask("readlink", Request::ReadLink { node: link }).answer.unwrap(), "f");
@@ -245,9 +248,9 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
     let opened = ask("opendir", Request::OpenDir { node: directory, flags: 0 }).handle;
     let (node, file, offset) = (directory, opened, 0);
     let listed = ask("readdir", Request::ReadDir { node, file, offset }).answer.unwrap();
-    assert_eq!(listed, ". .. f l n");
+    assert_eq!(listed, ". .. f l n t");
     let listed = ask("readdirplus", Request::ReadDirPlus { node, file, offset }).answer.unwrap();
-    assert_eq!(listed, ". .. f l n");
+    assert_eq!(listed, ". .. f l n t");
     ask("fsyncdir", Request::FsyncDir { node, file, data_only: false });
     ask("unlink", Request::Unlink { parent: directory, name: name("l") });
     let more = ask("mkdir", Request::MkDir { parent: ROOT, name: name("e"), mode, umask });

@@ -33,22 +33,8 @@ use uvfs_vfs::{Attributes, Caller, Checks, Error, Name, Node, Result};
 const DEPTH_MAX: usize = 1 << 14;
 
 impl Server {
-    /// Counts a lookup of `node`, seen at `place`, and returns its id and its generation.
+    /// Counts a lookup of `node`, seen at `place` if by an entry, and returns its id and its generation.
     pub(crate) fn publish(
-        &self,
-        node: &Node,
-        attributes: &Attributes,
-        place: Place<'_>,
-    ) -> (u64, u32) {
-        self.publish_at(node, attributes, Some(place))
-    }
-
-    /// The attributes of `node` that the kernel may cache after the answer `given`, and for how long.
-    pub(crate) fn believed(&self, node: &Node, given: Attributes) -> (Attributes, Duration) {
-        self.vfs.believed(node, given)
-    }
-
-    fn publish_at(
         &self,
         node: &Node,
         attributes: &Attributes,
@@ -64,6 +50,11 @@ impl Server {
         (self.nodes.publish(node, shown, Some(seen)), generation)
     }
 
+    /// The attributes of `node` that the kernel may cache after the answer `given`, and for how long.
+    pub(crate) fn believed(&self, node: &Node, given: Attributes) -> (Attributes, Duration) {
+        self.vfs.believed(node, given)
+    }
+
     /// The object of `id` (`.`), or its directory (`..`).
     pub(super) fn lookup_handle(&self, id: u64, name: &[u8]) -> Result<EntryOut> {
         let (node, attributes) = match name {
@@ -77,7 +68,7 @@ impl Server {
             }
         };
         // Not by an entry: its place is known from before, or not at all.
-        let (node_id, generation) = self.publish_at(&node, &attributes, None);
+        let (node_id, generation) = self.publish(&node, &attributes, None);
         if name == b"." && node_id != id {
             self.nodes.forget(node_id, 1);
             return Err(Error::Stale);

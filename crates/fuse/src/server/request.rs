@@ -127,6 +127,7 @@ requests! { 'a,
     Create {
         parent: u64, name: Bytes<'a>, mode: u32, umask: u32, flags: i32, keeps_set_ids: bool
     } => create,
+    TmpFile { parent: u64, mode: u32, umask: u32, flags: i32 } => tmpfile,
     Read { node: u64, file: u64, offset: u64, size: u32, into_pages: bool } => read,
     Write { node: u64, file: u64, offset: u64, data: Bytes<'a>, how: WriteHow } => write,
     Flush { file: u64 } => flush,
@@ -164,7 +165,8 @@ impl Request<'_> {
             | Self::RmDir { parent, .. }
             | Self::Rename { parent, .. }
             | Self::Link { parent, .. }
-            | Self::Create { parent, .. } => Some(*parent),
+            | Self::Create { parent, .. }
+            | Self::TmpFile { parent, .. } => Some(*parent),
             Self::GetAttr { node, .. }
             | Self::Statx { node, .. }
             | Self::SetAttr { node, .. }

@@ -298,14 +298,16 @@ impl Server {
         name: &[u8],
         new: &NewNode<'_>,
         flags: i32,
-    ) -> Result<(Found, OpenFile)> {
+    ) -> Result<(EntryOut, OpenFile)> {
         self.control.reject_reserved(parent, name)?;
-        let parent = self.node(parent)?;
-        let name = Name::new(name)?;
+        let directory = self.node(parent)?;
+        let bytes = Name::new(name)?;
         let mode = open_mode(flags);
-        match self.with_room(|| self.vfs.create_and_open(caller, &parent, name, new, mode)) {
+        let made =
+            self.with_room(|| self.vfs.create_and_open(caller, &directory, bytes, new, mode));
+        let (found, file) = match made {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
-                let found = self.vfs.lookup(caller, &parent, name)?.found()?;
+                let found = self.vfs.lookup(caller, &directory, bytes)?.found()?;
                 if found.node.kind() != FileKind::Regular {
                     // The kernel takes it from here, by looking the name up again.
                     return Err(Error::Stale);
@@ -314,10 +316,32 @@ impl Server {
                 let caller = Caller { checks: Checks::Enforce, ..caller.clone() };
                 let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..mode };
                 let file = self.vfs.open(&caller, &found.node, mode)?;
-                Ok((found, file))
+                (found, file)
             }
-            other => other,
-        }
+            made => made?,
+        };
+        Ok((self.made_out(parent, name, found), file))
+    }
+
+    /// Creates a file without a name in the file system of `parent`, and opens it.
+    pub(crate) fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        new: &NewNode<'_>,
+        flags: i32,
+    ) -> Result<(EntryOut, OpenFile)> {
+        let (parent, mode) = (self.node(parent)?, open_mode(flags));
+        let file = self.with_room(|| self.vfs.create_unnamed(caller, &parent, new, mode))?;
+        let node = file.node().clone();
+        let attributes = self.vfs.attributes(&node, Some(&file))?;
+        let found = Found {
+            node,
+            attributes,
+            entry_valid: Duration::ZERO,
+            attributes_valid: Duration::ZERO,
+        };
+        Ok((self.found_out(found, None), file))
     }
 
     /// Registers an open file. Returns its handle, and whether the kernel may keep pages or listings cached by earlier
@@ -611,12 +635,12 @@ impl Server {
 
     /// The entry of `name` in `parent`, which is new; it is no longer recorded as missing.
     pub(crate) fn made_out(&self, parent: u64, name: &[u8], found: Found) -> EntryOut {
-        let out = self.found_out(found, (parent, name));
+        let out = self.found_out(found, Some((parent, name)));
         self.nodes.missing.made(parent, name);
         out
     }
 
-    fn found_out(&self, found: Found, place: (u64, &[u8])) -> EntryOut {
+    fn found_out(&self, found: Found, place: Option<(u64, &[u8])>) -> EntryOut {
         let (node_id, generation) = self.publish(&found.node, &found.attributes, place);
         // After it was counted: news from before then found no node id, and no notice was sent.
         let (attributes, valid) = self.vfs.believed(&found.node, found.attributes);
@@ -626,7 +650,7 @@ impl Server {
 
     fn lookup_out(&self, parent: u64, name: &[u8], answer: Lookup) -> EntryOut {
         match answer {
-            Lookup::Found(found) => self.found_out(found, (parent, name)),
+            Lookup::Found(found) => self.found_out(found, Some((parent, name))),
             Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
             Lookup::Missing(valid) => {
                 self.size_missing();
