@@ -73,7 +73,7 @@ pub(super) fn decode<'a>(node: u64, operation: &Operation<'a>) -> Decoded<'a> {
         }
         Operation::Open(open) => Request::Open { node, flags: open_flags(open) },
         Operation::Create { argument: create, name } => create_in(parent, create, name),
-        // Its name is the kernel's own, for nobody to see.
+        // Its name is the kernel's own; no program sees it.
         Operation::TmpFile { argument: new, .. } => {
             Request::TmpFile { parent, mode: new.mode, umask: new.umask, flags: new.flags as i32 }
         }
