@@ -2,11 +2,12 @@
 
 import errno
 import os
+import stat
 import time
 
 from harness import QUICK, Child, called, case, read_file, refused, skip, write_file
 
-AT_FDCWD, NOREPLACE, EXCHANGE = -100, 1, 2
+AT_FDCWD, NOREPLACE, EXCHANGE, WHITEOUT = -100, 1, 2, 4
 
 
 def renameat2(old, new, flags):
@@ -28,6 +29,40 @@ def noreplace_replaces_nothing():
     assert sorted(os.listdir(".")) == ["b", "c"]
     os.mkdir("d")
     refused(errno.EEXIST, renameat2, "c", "d", NOREPLACE)
+
+
+def is_whiteout(path):
+    about = os.lstat(path)
+    return (stat.S_IFMT(about.st_mode), about.st_rdev, about.st_nlink) == (stat.S_IFCHR, 0, 1)
+
+
+@case(root=True)
+def a_whiteout_stays_at_the_old_name():
+    """Every mount refused the flag, and so an overlay refused the mount as its upper layer."""
+    os.makedirs("x/d/sub")
+    os.mkdir("y")
+    for name in ("x/f", "x/g", "x/h", "y/h"):
+        write_file(name, name.encode())
+    old = os.open("y/h", os.O_RDONLY)
+    renameat2("x/f", "x/new", WHITEOUT)
+    renameat2("x/g", "y/g", WHITEOUT)
+    renameat2("x/h", "y/h", WHITEOUT)
+    renameat2("x/d", "y/d", WHITEOUT)
+    assert [read_file(name) for name in ("x/new", "y/g", "y/h")] == [b"x/f", b"x/g", b"x/h"]
+    assert os.read(old, 9) == b"y/h" and os.fstat(old).st_nlink == 0
+    os.close(old)
+    assert all(is_whiteout("x/" + name) for name in "fghd")
+    assert sorted(os.listdir("x")) == ["d", "f", "g", "h", "new"] and os.listdir("y/d") == ["sub"]
+    assert (os.stat("x").st_nlink, os.stat("y").st_nlink) in [(2, 3), (1, 1)]
+    # A whiteout is a name like others.
+    renameat2("x/new", "x/f", WHITEOUT)
+    assert read_file("x/f") == b"x/f" and is_whiteout("x/new")
+    refused(errno.ENOENT, renameat2, "x/none", "x/other", WHITEOUT)
+    os.link("x/f", "x/same")
+    renameat2("x/f", "x/same", WHITEOUT)
+    assert read_file("x/f") == b"x/f" and os.stat("x/f").st_nlink == 2
+    for name in ("new", "g", "h", "d"):
+        os.unlink("x/" + name)
 
 
 @case

@@ -107,12 +107,21 @@ impl Names for MemoryBackend {
 
     fn rename(
         &self,
-        _: &Caller,
+        caller: &Caller,
         from: (InodeId, Name<'_>),
         to: (InodeId, Name<'_>),
         mode: RenameMode,
     ) -> Result<()> {
-        self.rename_name(from, to, mode).map(drop)
+        if mode != RenameMode::Whiteout {
+            return self.rename_name(from, to, mode, None).map(drop);
+        }
+        let node = self.new_node(caller, &*self.table.get(from.0)?, None, &NewNode::WHITEOUT)?;
+        let whiteout = Target { inode: node.inode, kind: node.kind };
+        self.table.insert(node, false);
+        let renamed = self.rename_name(from, to, mode, Some(whiteout));
+        // Without a name, it is freed.
+        drop(self.table.forget(whiteout.inode, 1));
+        renamed.map(drop)
     }
 }
 
@@ -217,6 +226,7 @@ impl MemoryBackend {
         from: Place<'_>,
         to: Place<'_>,
         mode: RenameMode,
+        whiteout: Option<Target>,
     ) -> Result<Freed> {
         let source = self.table.get(from.0)?;
         let target = if from.0 == to.0 { source.clone() } else { self.table.get(to.0)? };
@@ -232,7 +242,7 @@ impl MemoryBackend {
             match self.rename_held(
                 (&source, from.1),
                 (&target, to.1),
-                mode,
+                (mode, whiteout),
                 held,
                 moves.is_some(),
             )? {
@@ -325,7 +335,7 @@ impl MemoryBackend {
         &self,
         from: (&Node, Name<'_>),
         to: (&Node, Name<'_>),
-        mode: RenameMode,
+        (mode, whiteout): (RenameMode, Option<Target>),
         mut held: Held<'_>,
         may_move: bool,
     ) -> Result<Attempt> {
@@ -374,10 +384,20 @@ impl MemoryBackend {
                 if !within {
                     check_room(held.at(target), moved, replaced)?;
                 }
-                held.at(source).take_name(from.1, now)?;
+                if let Some(whiteout) = whiteout {
+                    if replaced.is_none() {
+                        held.at(target).charge.grow(ENTRY_BYTES)?;
+                    }
+                    held.at(source).put_name(from.1, whiteout, now)?;
+                    drop(self.table.set_named(whiteout.inode, true));
+                } else {
+                    held.at(source).take_name(from.1, now)?;
+                }
                 held.at(target).put_name(to.1, moved, now)?;
                 // The removed entry's charge pays for the new one, or is returned.
-                if replaced.is_some() {
+                if whiteout.is_some() {
+                    // Both directories have as many entries as they pay for.
+                } else if replaced.is_some() {
                     held.at(source).charge.shrink(ENTRY_BYTES);
                 } else if !within {
                     held.at(source).charge.cede(ENTRY_BYTES);
@@ -413,7 +433,9 @@ impl MemoryBackend {
             _ => {}
         }
         match (mode, there) {
-            (RenameMode::Replace, Some(there)) if self.is_within(source, there)? => {
+            (RenameMode::Replace | RenameMode::Whiteout, Some(there))
+                if self.is_within(source, there)? =>
+            {
                 Err(Error::NotEmpty)
             }
             (RenameMode::Exchange, Some(there))
@@ -585,7 +607,7 @@ fn decide(moved: Target, there: Option<Target>, mode: RenameMode) -> Result<Step
         (_, Some(there)) if there.inode == moved.inode => Ok(Step::Nothing),
         (RenameMode::Exchange, Some(there)) => Ok(Step::Exchange(there)),
         (_, None) => Ok(Step::Move(None)),
-        (RenameMode::Replace, Some(there)) => match (moved.is_directory(), there.is_directory()) {
+        (_, Some(there)) => match (moved.is_directory(), there.is_directory()) {
             (true, false) => Err(Error::NotDirectory),
             (false, true) => Err(Error::IsDirectory),
             _ => Ok(Step::Move(Some(there))),

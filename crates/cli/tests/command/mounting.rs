@@ -8,7 +8,7 @@ use crate::common::{
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -505,6 +505,59 @@ impl Drop for Overlay {
     }
 }
 
+/// An overlay of these layers; `None` where there are no overlays.
+fn overlay(options: &str, whole: &Path) -> Option<Overlay> {
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", options]).arg(whole);
+    mount.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut mount);
+    // The folders for tests may lie on an overlay themselves.
+    if outcome.code != Some(0) && outcome.stderr.contains("unknown filesystem type") {
+        uvfs_skip::lacking("overlay file systems");
+        return None;
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    Some(Overlay(whole.to_owned()))
+}
+
+/// Every mount refused RENAME_WHITEOUT, and an overlay then refused the mount: "missing required features".
+#[test]
+fn a_mount_is_the_upper_layer_of_an_overlay() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--allow-other"]);
+    let layers = tempfile::tempdir().unwrap();
+    let [lower, whole] = ["lower", "whole"].map(|name| layers.path().join(name));
+    let [upper, work] = ["upper", "work"].map(|name| place.mountpoint.join(name));
+    for folder in [&lower, &whole, &upper, &work] {
+        fs::create_dir(folder).unwrap();
+    }
+    for name in ["goes", "moves"] {
+        fs::write(lower.join(name), name).unwrap();
+    }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let Some(overlay) = overlay(&options, &whole) else { return };
+    fs::remove_file(whole.join("goes")).unwrap();
+    fs::rename(whole.join("moves"), whole.join("moved")).unwrap();
+    assert_eq!(fs::read_to_string(whole.join("moved")).unwrap(), "moves");
+    let listed = fs::read_dir(&whole).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(listed.collect::<Vec<_>>(), ["moved"]);
+    for name in ["goes", "moves"] {
+        let about = fs::symlink_metadata(upper.join(name)).unwrap();
+        assert!(about.file_type().is_char_device() && about.rdev() == 0, "{name}");
+        assert_eq!(fs::read_to_string(lower.join(name)).unwrap(), name);
+    }
+    drop(overlay);
+    unmount(&place);
+}
+
 /// The kernel stacks two file systems at most. A mount of a plain directory took both levels, so an overlay above it was
 /// refused: "maximum fs stacking depth exceeded".
 #[test]
@@ -522,16 +575,7 @@ fn a_directory_is_the_lower_layer_of_an_overlay() {
     }
     let options =
         format!("lowerdir={},upperdir={},workdir={}", place.mnt(), upper.display(), work.display());
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&whole);
-    mount.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let outcome = finish(&mut mount);
-    // The folders for tests may lie on an overlay themselves.
-    if outcome.code != Some(0) && outcome.stderr.contains("unknown filesystem type") {
-        return uvfs_skip::lacking("overlay file systems");
-    }
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let overlay = Overlay(whole.clone());
+    let Some(overlay) = overlay(&options, &whole) else { return };
     assert_eq!(fs::read_to_string(whole.join("lower")).unwrap(), "below");
     fs::write(whole.join("lower"), "above").unwrap();
     assert_eq!(fs::read_to_string(place.source.join("lower")).unwrap(), "below");

@@ -52,6 +52,20 @@ pub enum Rename {
     NoReplace,
     /// It gets the other one's name.
     Exchange,
+    /// It loses the name, and the old name gets a new character device 0/0 of this owner and group.
+    Whiteout {
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+}
+
+impl Rename {
+    /// Whether an object that has the new name loses it.
+    fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout { .. })
+    }
 }
 
 /// Attributes to be set.
@@ -156,15 +170,10 @@ impl Volume {
         }
         let (inode, transaction) =
             self.operate_on(&mut directory, CREDITS_NAMES, |op, directory| {
-                let number = op.allocate_inode(parent, is_directory, name.unwrap_or_default())?;
-                let now = time::now();
-                let generation = now.nanoseconds ^ (now.seconds as u32).rotate_left(12);
-                let mut inode = Inode::fresh(number, mode, generation, superblock)?;
-                inode.set_owner(new.uid, new.gid);
+                let owner = (new.uid, new.gid);
+                let mut inode = op.new_inode(parent, name.unwrap_or_default(), mode, owner)?;
+                let number = inode.number;
                 inode.set_links(if is_directory { 2 } else { u16::from(name.is_some()) });
-                for which in [Time::Accessed, Time::Modified, Time::Changed, Time::Born] {
-                    inode.set_time(which, now);
-                }
                 match new.kind {
                     Kind::Regular | Kind::Directory => {
                         inode.set_has_extents(true);
@@ -393,7 +402,7 @@ impl Volume {
                 && self.is_above(victim, from)?
             {
                 return Err(match how {
-                    Rename::Replace => Error::NotEmpty,
+                    Rename::Replace | Rename::Whiteout { .. } => Error::NotEmpty,
                     Rename::NoReplace => Error::Exists,
                     Rename::Exchange => Error::Invalid("a directory does not come below itself"),
                 });
@@ -496,7 +505,7 @@ impl Volume {
             None => may_grow(into)?,
         }
         if let Some(other) = &other
-            && how == Rename::Replace
+            && how.replaces()
         {
             match (is_directory, other_is_directory) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -507,7 +516,7 @@ impl Volume {
         let uncounted = superblock.features.ro_compat & 0x20 != 0;
         // A directory counts its subdirectories: a rename may add one, remove one, or both.
         let comes = is_directory && target.is_some();
-        let goes = other_is_directory && (target.is_some() || how == Rename::Replace);
+        let goes = other_is_directory && (target.is_some() || how.replaces());
         match (how, &mut target) {
             (Rename::Exchange, Some(target)) => {
                 if comes && !goes {
@@ -552,10 +561,10 @@ impl Volume {
                     op.put_inode(other, state)?;
                 }
                 (Some(other), Some(state)) => {
-                    op.remove_name(source, name)?;
+                    op.give_up_name(source, name, how)?;
                     op.lose_name(other, state)?;
                 }
-                _ => op.remove_name(source, name)?,
+                _ => op.give_up_name(source, name, how)?,
             }
             if comes {
                 op.set_parent(inode, to_number)?;
@@ -569,7 +578,7 @@ impl Volume {
         })?;
         let (.., other) = inodes;
         if let (Some(gone), Some(mut state)) = (other, victim_state)
-            && how == Rename::Replace
+            && how.replaces()
         {
             self.delete_unheld(gone, &mut state);
         }
@@ -611,6 +620,41 @@ impl Op<'_> {
         directory.set_time(Time::Modified, now);
         directory.set_time(Time::Changed, now);
         self.put_inode(directory, state)
+    }
+
+    /// An inode near `parent`, not written yet.
+    fn new_inode(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        mode: u16,
+        (uid, gid): (u32, u32),
+    ) -> Result<Inode> {
+        let is_directory = mode & 0xF000 == Kind::Directory.mode();
+        let number = self.allocate_inode(parent, is_directory, name)?;
+        let now = time::now();
+        let generation = now.nanoseconds ^ (now.seconds as u32).rotate_left(12);
+        let superblock = self.volume.image.superblock();
+        let mut inode = Inode::fresh(number, mode, generation, superblock)?;
+        inode.set_owner(uid, gid);
+        for which in [Time::Accessed, Time::Modified, Time::Changed, Time::Born] {
+            inode.set_time(which, now);
+        }
+        Ok(inode)
+    }
+
+    /// A rename takes its object away from a name of `directory`.
+    fn give_up_name(&mut self, directory: &mut Inode, name: &[u8], how: Rename) -> Result<()> {
+        let Rename::Whiteout { uid, gid } = how else { return self.remove_name(directory, name) };
+        let kind = Kind::CharDevice;
+        let mut inode = self.new_inode(directory.number, name, kind.mode(), (uid, gid))?;
+        inode.set_links(1);
+        inode.set_device(0, 0);
+        let node = self.volume.node(inode.number);
+        self.volume.unnamed(inode.number, Some(false));
+        self.put_inode(&inode, &mut State::default())?;
+        drop(node);
+        self.replace_name(directory, name, inode.number, kind.entry())
     }
 
     /// Something lost a name; its last one puts it into the list of orphans.

@@ -130,6 +130,15 @@ fn an_operation_on_names_that_fails_at_any_step_leaves_nothing() {
         all.whole(|volume| volume.rename_as(one, b"sub", two, b"file", Rename::Exchange));
         all.whole(|volume| volume.rename(two, b"file", one, b"moved"));
         assert_eq!(all.volume.lookup(one, b"moved").unwrap(), Some(sub));
+        let whiteout = Rename::Whiteout { uid: 7, gid: 8 };
+        all.whole(|volume| volume.rename_as(one, b"moved", two, b"away", whiteout));
+        all.whole(|volume| volume.rename_as(two, b"away", two, b"here", whiteout));
+        for (directory, name) in [(one, &b"moved"[..]), (two, b"away")] {
+            let number = all.volume.lookup(directory, name).unwrap().unwrap();
+            let inode = all.volume.inode(number).unwrap();
+            assert_eq!((inode.kind(), inode.links(), inode.uid()), (Some(Kind::CharDevice), 1, 7));
+            assert_eq!(inode.device(), (0, 0));
+        }
         all.judge("renames");
         // A victim that is not freed at once is freed when the volume is closed.
         all.each_step(Leaves::Part, |volume| volume.rename(one, b"other", two, b"link"));

@@ -254,6 +254,7 @@ impl Server {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
             _ => return Err(Error::Invalid("an unknown flag of rename")),
         };
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);

@@ -332,6 +332,9 @@ impl Shared {
         if mode == RenameMode::Exchange {
             return Err(Error::Unsupported("exchanging two names"));
         }
+        if mode == RenameMode::Whiteout {
+            return Err(Error::Invalid("a bucket has no devices"));
+        }
         let (source, target) = (self.node_of_directory(from.0)?, self.node_of_directory(to.0)?);
         let (from, to) = (self.key_in(&source, from.1)?, self.key_in(&target, to.1)?);
         if from == to {

@@ -199,6 +199,11 @@ pub struct NewNode<'a> {
     pub umask: u32,
 }
 
+impl NewNode<'static> {
+    /// The object by which an overlay file system says that a name of a lower layer is removed: the device 0/0.
+    pub const WHITEOUT: Self = Self { kind: NewKind::CharDevice(0), mode: 0, umask: 0 };
+}
+
 /// The treatment of an existing target in a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
@@ -208,6 +213,9 @@ pub enum RenameMode {
     NoReplace,
     /// Exchanges the two, atomically; both must exist.
     Exchange,
+    /// Replaces it, and leaves a new [`NewNode::WHITEOUT`] at the old name, both in one step. A store that cannot:
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    Whiteout,
 }
 
 /// What `fallocate(2)` does with a range.

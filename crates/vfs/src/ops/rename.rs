@@ -231,6 +231,7 @@ fn targets(step: &Step, mode: RenameMode) -> (Option<Target<'_>>, Option<Target<
         (RenameMode::Exchange, target) => (target.as_ref().map(Target::Node), moved_to),
         // Two names of one object: the store keeps both.
         (_, Some(target)) if *target == step.moved => (None, None),
+        (RenameMode::Whiteout, _) => (None, moved_to),
         _ => (Some(Target::Missing), moved_to),
     }
 }

@@ -6,8 +6,8 @@ use crate::image::{id_of, kind_of};
 use uvfs_ext_write::{Listed, New, Rename, Volume};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use uvfs_vfs::{
-    Caller, Cookie, Creation, Entry, Error, Export, FileId, FileRef, InodeId, Listing, Name, Names,
-    NewKind, NewNode, OpenMode, RenameMode, Result, creation,
+    Caller, Cookie, Creation, Entry, Error, Export, FileId, FileRef, InodeId, Inodes, Listing,
+    Name, Names, NewKind, NewNode, OpenMode, RenameMode, Result, creation,
 };
 
 /// Entries taken from a directory in one step.
@@ -55,7 +55,7 @@ impl Names for WritingImage {
 
     fn rename(
         &self,
-        _: &Caller,
+        caller: &Caller,
         from: (InodeId, Name<'_>),
         to: (InodeId, Name<'_>),
         mode: RenameMode,
@@ -64,6 +64,11 @@ impl Names for WritingImage {
             RenameMode::Replace => Rename::Replace,
             RenameMode::NoReplace => Rename::NoReplace,
             RenameMode::Exchange => Rename::Exchange,
+            RenameMode::Whiteout => {
+                let parent = self.attributes(FileRef::unopened(from.0))?;
+                let new = creation::resolve(caller, &parent, None, &NewNode::WHITEOUT);
+                Rename::Whiteout { uid: new.uid, gid: new.gid }
+            }
         };
         let (name, new_name) = (from.1.as_bytes(), to.1.as_bytes());
         let (from, to) = (number_of(from.0), number_of(to.0));
