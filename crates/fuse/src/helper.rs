@@ -9,6 +9,7 @@ use rustix::net::{SocketFlags, SocketType};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -24,7 +25,7 @@ const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 pub(crate) fn mount(mountpoint: &Path, options: &str) -> io::Result<OwnedFd> {
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     let (ours, its) = rustix::net::socketpair(family, SocketType::STREAM, flags, None)?;
-    let mut command = Command::new(program());
+    let mut command = command();
     command.arg("-o").arg(options).arg("--").arg(mountpoint);
     // It sends the device through the socket of this number: its standard input.
     command.env("_FUSE_COMMFD", "0").stdin(its).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -64,7 +65,7 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
 /// # Errors
 /// EBUSY; its output, or the error of running it.
 pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
-    let mut command = Command::new(program());
+    let mut command = command();
     command.arg("-u");
     if lazily {
         command.arg("-z");
@@ -86,6 +87,13 @@ pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
+/// Under its bare name, with which it begins what it says.
+fn command() -> Command {
+    let mut command = Command::new(program());
+    command.arg0(HELPER);
+    command
+}
+
 /// Of PATH, or where it is installed as a rule. A daemon of cron or of a unit may have a PATH without it.
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -94,4 +102,16 @@ fn program() -> PathBuf {
         std::env::split_paths(&path).chain(usual).map(|folder| folder.join(HELPER));
     let found = candidates.find(|program| program.is_absolute() && program.is_file());
     found.unwrap_or_else(|| HELPER.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a user without the right to a mount point read that fusermount3 must be made set-user-id: what it said began
+    /// with its path, and was taken for the system's refusal to run it.
+    #[test]
+    fn the_helper_speaks_under_its_bare_name() {
+        assert_eq!(format!("{:?}", command()).split('"').nth(3), Some(HELPER));
+    }
 }
