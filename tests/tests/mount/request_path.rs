@@ -51,6 +51,11 @@ fn known(path: &Path) -> io::Result<()> {
     NAMES.iter().try_for_each(|name| fs::symlink_metadata(at(path, name)).map(drop))
 }
 
+/// Without the birth, which `fs::metadata` asks for.
+fn stat(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::stat(at(path, "f")).map(drop)?)
+}
+
 fn folder(path: &Path) -> io::Result<()> {
     fs::metadata(path).map(drop)
 }
@@ -94,13 +99,15 @@ fn follow(path: &Path) -> io::Result<()> {
 
 /// Every row works in a folder of its own, `path`, that has [`NAMES`]. The kernel knows nothing of it before.
 const ROWS: &[Row] = &[
+    Row { call: "`stat`, nothing cached", before: folder, counted: stat },
+    Row { call: "`stat` again", before: known, counted: stat },
     Row {
-        call: "`stat`, nothing cached",
+        call: "`statx` with the birth, nothing cached",
         before: folder,
         counted: |path| fs::metadata(at(path, "f")).map(drop),
     },
     Row {
-        call: "`stat` again",
+        call: "`statx` with the birth again",
         before: known,
         counted: |path| fs::metadata(at(path, "f")).map(drop),
     },
@@ -214,7 +221,7 @@ const ROWS: &[Row] = &[
     Row {
         call: "`stat` after `utimensat`",
         before: |path| known(path).and_then(|()| touch(path)),
-        counted: |path| fs::metadata(at(path, "f")).map(drop),
+        counted: stat,
     },
     Row {
         call: "`open`, `ftruncate`, `close`",
