@@ -5,6 +5,7 @@
 //! extents decide how many nodes map them. Needs root, `/dev/fuse`, loop devices and mke2fs; is skipped where they
 //! lack. `UVFS_TWIN_OPERATIONS` sets the number of operations, `UVFS_SEED` their choice.
 
+use rustix::fs::{OFlags, RenameFlags};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -48,7 +49,7 @@ struct Kernel(PathBuf);
 
 impl Kernel {
     fn mount(image: &Path, on: &Path) -> Self {
-        done("mount", &["-t", "ext4", "-o", "loop", text(image), text(on)]).unwrap();
+        done("mount", &["-t", "ext4", "-o", "loop,nodev", text(image), text(on)]).unwrap();
         Self(on.to_owned())
     }
 }
@@ -81,14 +82,31 @@ fn end((mount, vfs): (Mount, Arc<Vfs>)) {
 #[derive(Debug)]
 enum Operation {
     Make(PathBuf),
+    /// Without a name at first, which it gets last.
+    Unnamed {
+        path: PathBuf,
+        length: usize,
+        fill: u8,
+    },
     Directory(PathBuf),
     Remove(PathBuf),
     RemoveDirectory(PathBuf),
     Rename(PathBuf, PathBuf),
+    Swap(PathBuf, PathBuf),
+    Whiteout(PathBuf, PathBuf),
     Link(PathBuf, PathBuf),
     Symlink(usize, PathBuf),
-    Write { path: PathBuf, at: u64, length: usize, fill: u8 },
-    Append { path: PathBuf, length: usize, fill: u8 },
+    Write {
+        path: PathBuf,
+        at: u64,
+        length: usize,
+        fill: u8,
+    },
+    Append {
+        path: PathBuf,
+        length: usize,
+        fill: u8,
+    },
     Cut(PathBuf, u64),
     Mode(PathBuf, u32),
     Owner(PathBuf, u32),
@@ -132,10 +150,20 @@ fn operation(numbers: &mut Numbers) -> Operation {
     let range = (numbers.below(LENGTH_MAX), 1 + numbers.below(40_000));
     let name = numbers.below(6);
     match numbers.below(64) {
-        0..=15 => Make(one),
+        0..=13 => Make(one),
+        14..=15 => Unnamed { path: one, length: length as usize, fill },
         16..=25 => Remove(one),
-        26..=29 => Rename(one, path(numbers, program)),
-        30..=31 => Rename(directory(numbers, program), directory(numbers, program)),
+        26..=27 => Rename(one, path(numbers, program)),
+        28 => Swap(one, path(numbers, program)),
+        29 => Whiteout(one, path(numbers, program)),
+        30..=31 => {
+            let (from, to) = (directory(numbers, program), directory(numbers, program));
+            match numbers.below(8) {
+                0 => Swap(from, to),
+                1 => Whiteout(from, to),
+                _ => Rename(from, to),
+            }
+        }
         32..=33 => Link(one, path(numbers, program)),
         34 => Symlink(1 + numbers.below(200) as usize, one),
         35..=37 => Directory(directory(numbers, program)),
@@ -189,6 +217,10 @@ fn fallocate(
     Ok(rustix::fs::fallocate(&file, how, at, length)?)
 }
 
+fn renamed(from: &Path, to: &Path, how: RenameFlags) -> io::Result<()> {
+    Ok(rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, how)?)
+}
+
 /// The result of an operation below `root`.
 fn perform(operation: &Operation, root: &Path) -> io::Result<Vec<u8>> {
     let at = |path: &PathBuf| root.join(path);
@@ -196,10 +228,25 @@ fn perform(operation: &Operation, root: &Path) -> io::Result<Vec<u8>> {
     let nothing = |()| Vec::new();
     match operation {
         Make(path) => File::create_new(at(path)).map(|_| Vec::new()),
+        Unnamed { path, length, fill } => {
+            let path = at(path);
+            let folder = path.parent().expect("below the root");
+            let flags = OFlags::TMPFILE | OFlags::WRONLY;
+            let file = File::from(rustix::fs::open(
+                folder,
+                flags,
+                rustix::fs::Mode::from_raw_mode(0o644),
+            )?);
+            file.write_all_at(&vec![*fill; *length], 0)?;
+            let none = rustix::fs::AtFlags::EMPTY_PATH;
+            Ok(rustix::fs::linkat(&file, c"", rustix::fs::CWD, &path, none).map(nothing)?)
+        }
         Directory(path) => fs::create_dir(at(path)).map(nothing),
         Remove(path) => fs::remove_file(at(path)).map(nothing),
         RemoveDirectory(path) => fs::remove_dir(at(path)).map(nothing),
         Rename(from, to) => fs::rename(at(from), at(to)).map(nothing),
+        Swap(from, to) => renamed(&at(from), &at(to), RenameFlags::EXCHANGE).map(nothing),
+        Whiteout(from, to) => renamed(&at(from), &at(to), RenameFlags::WHITEOUT).map(nothing),
         Link(old, new) => fs::hard_link(at(old), at(new)).map(nothing),
         Symlink(length, path) => symlink("t".repeat(*length), at(path)).map(nothing),
         Write { path, at, length, fill } => {
@@ -263,8 +310,10 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Object> {
                 Vec::new()
             } else if about.is_symlink() {
                 fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
-            } else {
+            } else if about.is_file() {
                 fs::read(&path).unwrap()
+            } else {
+                Vec::new()
             };
             let value = |name: u64| {
                 let mut value = vec![0; 1024];
