@@ -82,13 +82,15 @@ fn plain<R: Reply>(
         Request::Open { .. } | Request::OpenDir { .. } if server.stateless() => {
             Some(Ok(Answer::NeedNotAsk))
         }
-        Request::Open { node, flags } | Request::OpenDir { node, flags } if is_control(*node) => {
+        Request::Open { node, flags, .. } | Request::OpenDir { node, flags }
+            if is_control(*node) =>
+        {
             let opened = server.control.open(*node, *flags, sender.uid);
             // A write arrives as it was made, and none of its bytes stay in the page cache.
             let through = |handle| Answer::Opened(Opened { handle, through: Through::Requests });
             Some(opened.map(through))
         }
-        Request::Open { node, flags } => {
+        Request::Open { node, flags, .. } => {
             let file = server.try_open(&server.caller(sender), *node, *flags)?;
             let (handle, keep) = server.opened(Arc::new(file), sender.task);
             hit(Answer::Opened(Opened { handle, through: Through::Pages { keep } }))

@@ -66,7 +66,9 @@ pub(super) fn perform<R: Reply>(
     let server = &*shared.server;
     let caller = server.caller(sender);
     let answer = match request {
-        Request::Open { node, flags } => {
+        Request::Open { node, flags, keeps_set_ids } => {
+            // It may cut the file.
+            let caller = told(caller, keeps_set_ids);
             return open(shared, (&caller, sender.task), node, flags, pending);
         }
         Request::Flush { file } => server.flush(file, sender.task).map(|()| Answer::Done),

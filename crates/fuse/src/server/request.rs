@@ -123,7 +123,7 @@ requests! { 'a,
     RmDir { parent: u64, name: Bytes<'a> } => rmdir,
     Rename { parent: u64, name: Bytes<'a>, new_parent: u64, new_name: Bytes<'a>, flags: u32 } => rename,
     Link { node: u64, parent: u64, name: Bytes<'a> } => link,
-    Open { node: u64, flags: i32 } => open,
+    Open { node: u64, flags: i32, keeps_set_ids: bool } => open,
     Create {
         parent: u64, name: Bytes<'a>, mode: u32, umask: u32, flags: i32, keeps_set_ids: bool
     } => create,

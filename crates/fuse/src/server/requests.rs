@@ -281,7 +281,13 @@ impl Server {
 
     /// Opens a file; a transport that passes it through asks for its host file next.
     pub(crate) fn open(&self, caller: &Caller, id: u64, flags: i32) -> Result<OpenFile> {
-        self.vfs.open(caller, &self.node(id)?, open_mode(flags))
+        let (node, mode) = (self.node(id)?, open_mode(flags));
+        if !mode.truncate {
+            return self.vfs.open(caller, &node, mode);
+        }
+        let opened = self.changing(caller, (id, &node), || self.vfs.open(caller, &node, mode))?;
+        self.nodes.ends(id, |end| end.shown(0));
+        Ok(opened)
     }
 
     /// `file`, which the kernel knows as `id`, is open to be appended to.
@@ -303,7 +309,7 @@ impl Server {
         self.control.reject_reserved(parent, name)?;
         let directory = self.node(parent)?;
         let bytes = Name::new(name)?;
-        let mode = open_mode(flags);
+        let mode = OpenMode { truncate: false, ..open_mode(flags) };
         let made =
             self.with_room(|| self.vfs.create_and_open(caller, &directory, bytes, new, mode));
         let (found, file) = match made {
@@ -332,7 +338,8 @@ impl Server {
         new: &NewNode<'_>,
         flags: i32,
     ) -> Result<(EntryOut, OpenFile)> {
-        let (parent, mode) = (self.node(parent)?, open_mode(flags));
+        let mode = OpenMode { truncate: false, ..open_mode(flags) };
+        let parent = self.node(parent)?;
         let file = self.with_room(|| self.vfs.create_unnamed(caller, &parent, new, mode))?;
         let node = file.node().clone();
         let attributes = self.vfs.attributes(&node, Some(&file))?;
@@ -702,15 +709,15 @@ fn joined(names: Vec<Vec<u8>>) -> Vec<u8> {
     list
 }
 
-/// The kernel asks for O_TRUNC by a change of size, and keeps O_DIRECT to itself: its buffers are
-/// not ours to align.
+/// An OPEN has O_TRUNC only if that was agreed; otherwise the kernel asks for a change of size. It keeps O_DIRECT to
+/// itself: its buffers are not ours to align.
 fn open_mode(flags: i32) -> OpenMode {
     let access = flags & libc::O_ACCMODE;
     OpenMode {
         read: access != libc::O_WRONLY,
         write: access != libc::O_RDONLY,
         append: flags & libc::O_APPEND != 0,
-        truncate: false,
+        truncate: flags & libc::O_TRUNC != 0,
         direct: false,
         sync: flags & libc::O_DSYNC != 0,
     }

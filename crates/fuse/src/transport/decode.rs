@@ -71,7 +71,10 @@ pub(super) fn decode<'a>(node: u64, operation: &Operation<'a>) -> Decoded<'a> {
         Operation::Link { argument: link, name } => {
             Request::Link { node: link.oldnodeid, parent, name: bytes(name) }
         }
-        Operation::Open(open) => Request::Open { node, flags: open_flags(open) },
+        Operation::Open(open) => {
+            let keeps_set_ids = !open.open_flags().contains(OpenInFlags::KILL_SUIDGID);
+            Request::Open { node, flags: open_flags(open), keeps_set_ids }
+        }
         Operation::Create { argument: create, name } => create_in(parent, create, name),
         // Its name is the kernel's own; no program sees it.
         Operation::TmpFile { argument: new, .. } => {

@@ -16,6 +16,8 @@ use zerocopy::IntoBytes;
 
 /// The oldest minor version whose messages have today's sizes (Linux 2.6.31).
 const MINOR_MIN: u32 = 12;
+/// From this minor version on (Linux 6.1), an open that truncates and a page fault cannot wait for each other.
+const TRUNCATING_OPEN_MIN: u32 = 37;
 /// Largest write by `/dev/fuse`.
 const WRITE_MAX: u32 = 1 << 20;
 const PAGE: u32 = 4096;
@@ -91,6 +93,9 @@ fn agree(server: &Server, init: &abi::InitIn, ring: Option<u32>) -> (abi::InitOu
     flags.set(InitFlags::AUTO_INVAL_DATA, server.shared());
     let stateless = InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT;
     flags.set(stateless, server.stateless());
+    // A store that tracks no opens is sent none.
+    let truncates = !server.stateless() && init.minor >= TRUNCATING_OPEN_MIN;
+    flags.set(InitFlags::ATOMIC_O_TRUNC, truncates);
     let passes = server.settings.passthrough
         && capabilities.os_files
         && rustix::process::geteuid().is_root();
