@@ -95,6 +95,20 @@ struct Returned {
     slots: Vec<Sent>,
     /// The queue's thread waits in the kernel, and must be woken.
     parked: bool,
+    /// The mount has ended: the thread is to end, whatever requests are still to be answered.
+    stopping: bool,
+}
+
+/// Ends the service of a queue, from another thread.
+#[derive(Debug)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// The mount has ended. Later answers are dropped.
+    pub fn stop(&self) {
+        self.0.returned.lock().stopping = true;
+        self.0.ring_bell();
+    }
 }
 
 /// An answered slot.
@@ -231,7 +245,12 @@ impl Queue {
         })
     }
 
-    /// Serves the requests of this core until the mount ends: gives each to `handle`, which keeps the thread busy for
+    /// Tells the queue that the mount has ended. The kernel tells it only by slots that it has, which may be none.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
+    }
+
+    /// Serves the requests of this core until the mount ends and [`Stopper::stop`] was called: gives each to `handle`, which keeps the thread busy for
     /// as long as it runs. Call it on the thread that is to be the queue's.
     ///
     /// # Errors
@@ -262,8 +281,8 @@ impl Queue {
                     _ => refused = Some(io::Error::from_raw_os_error(-result)),
                 }
             }
-            if self.in_kernel == 0 && self.shared.returned.lock().slots.is_empty() {
-                // Slots whose answers are still to come are not the kernel's any more.
+            // Slots whose answers are still to come are not the kernel's any more.
+            if self.in_kernel == 0 && (refused.is_some() || self.shared.returned.lock().stopping) {
                 self.stop_bell(&mut completed)?;
                 return refused.map_or(Ok(()), Err);
             }
@@ -422,6 +441,11 @@ impl Shared {
         unsafe { self.memory.start.add(offset) }
     }
 
+    fn ring_bell(&self) {
+        // Fails only if 2^64 - 1 rings were unheard.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
     /// Copies `bytes` to `at` of `slot`, whose owner calls (U1).
     fn put(&self, slot: u32, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= HEADERS + self.sizes.payload_bytes);
@@ -469,8 +493,7 @@ impl Answer {
             std::mem::take(&mut returned.parked)
         };
         if wakes {
-            // Fails only if 2^64 - 1 rings were unheard.
-            let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
+            shared.ring_bell();
         }
     }
 }

@@ -172,7 +172,7 @@ fn abort_and_unmount(path: &Path) {
 }
 
 /// Waits for something that a thread of the mount or the kernel does in its own time.
-fn eventually(mut what: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut what: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
         if what() {

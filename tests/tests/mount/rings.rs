@@ -15,6 +15,9 @@ use uvfs_vfs::{VfsConfig, Waits};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// Slots of the queue of a store that may wait.
+const SLOTS: usize = 128;
+
 /// The kernel's switch as a test wants it, until this is dropped. The lock keeps other tests out, also of other programs.
 struct Switch {
     before: String,
@@ -127,6 +130,35 @@ fn a_slow_store_never_delays_a_hit() {
         assert!(gate.held() >= 64, "a hit waited for the store");
         gate.open();
     });
+    mounted.end();
+}
+
+/// Bug: a queue whose slots all had requests that wait had none left to the kernel, took that for the end of the mount,
+/// and ended. The mount hung for good.
+#[test]
+fn a_queue_without_a_free_slot_serves_on() {
+    let Some(_on) = switched(true) else { return };
+    let Some(mounted) = mounted(Waits::Sometimes) else { return };
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    mounted.hostile.follow(Plan::new().when(On::call(Call::Lookup), hold));
+    // The kernel puts all of them into the queue of the first core.
+    let mut core = rustix::thread::CpuSet::new();
+    core.set(0);
+    let taken = std::thread::scope(|scope| {
+        for at in 0..SLOTS + 20 {
+            let path = mounted.path(format!("slow-{at}"));
+            scope.spawn(move || {
+                rustix::thread::sched_setaffinity(None, &core).unwrap();
+                assert!(fs::metadata(path).is_err());
+            });
+        }
+        let under_way = || gate.held() + mounted.mount().statistics().waiting as usize;
+        let taken = super::mount::eventually(|| under_way() >= SLOTS);
+        gate.open();
+        taken
+    });
+    assert!(taken, "{:?}", mounted.mount().statistics());
     mounted.end();
 }
 

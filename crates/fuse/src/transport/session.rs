@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_fuse_device::Device;
-use uvfs_fuse_device::ring::{self, Queue, Sizes};
+use uvfs_fuse_device::ring::{self, Queue, Sizes, Stopper};
 use uvfs_fuse_protocol::abi::InHeader;
 use uvfs_fuse_protocol::{Aligned, InvalEntryFlags, Malformed, Notice, Operation, Request};
 use uvfs_vfs::Waits;
@@ -70,6 +70,15 @@ pub(crate) struct Connection {
     passthrough: Arc<AtomicBool>,
     queues: usize,
     readers: usize,
+}
+
+/// Ends the service of all queues when it is dropped.
+struct StopQueues(Arc<[Stopper]>);
+
+impl Drop for StopQueues {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Stopper::stop);
+    }
 }
 
 /// Whether a message was the last.
@@ -135,6 +144,7 @@ impl Session {
         let start = |name: String, serve: Box<dyn FnOnce() -> io::Result<()> + Send>| {
             std::thread::Builder::new().name(name).spawn(serve)
         };
+        let stoppers: Arc<[Stopper]> = self.queues.iter().map(Queue::stopper).collect();
         let mut queues: Vec<JoinHandle<io::Result<()>>> = Vec::new();
         for (core, queue) in self.queues.into_iter().enumerate() {
             let taker = self.taker.clone();
@@ -143,8 +153,13 @@ impl Session {
         }
         let mut readers: Vec<JoinHandle<io::Result<()>>> = Vec::new();
         for at in 0..self.readers {
-            let taker = self.taker.clone();
-            readers.push(start(format!("uvfs-reader-{at}"), Box::new(move || taker.read()))?);
+            let (taker, stoppers) = (self.taker.clone(), stoppers.clone());
+            let serve = move || {
+                // Also by an error or a panic: with no slot left to the kernel, a queue hears of the end from here alone.
+                let _stop = StopQueues(stoppers);
+                taker.read()
+            };
+            readers.push(start(format!("uvfs-reader-{at}"), Box::new(serve))?);
         }
         let panicked = |_| Err(io::Error::other("a thread that takes requests panicked"));
         for queue in queues {
