@@ -28,6 +28,7 @@ mod memory;
 mod meter;
 mod mount;
 mod places;
+mod policies;
 mod server;
 mod system;
 mod tree;
@@ -55,6 +56,8 @@ enum Bench {
     Walk(walk::WalkArguments),
     /// Hits that replacement policies keep of sequences of accesses, against those of other crates
     Evict(evict::EvictArguments),
+    /// The cache policies `keep` and `once`: store requests of a working set beside a scan
+    Policies(policies::PoliciesArguments),
     /// The page cache with hits only, against the kernel's and against other caches
     Hit(hit::HitArguments),
     /// Cleaning a directory: the experiment of Li (2013), how soon it takes effect, and rivals
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Bench::Mount(arguments) => mount::run(&arguments),
         Bench::Walk(arguments) => walk::run(&arguments),
         Bench::Evict(arguments) => evict::run(&arguments),
+        Bench::Policies(arguments) => policies::run(&arguments),
         Bench::Hit(arguments) => hit::run(&arguments),
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),

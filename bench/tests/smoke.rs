@@ -64,6 +64,26 @@ fn every_case_of_walk_runs_and_the_aims_are_judged() {
 }
 
 #[test]
+fn policies_count_requests_for_names_and_pages() {
+    let (_, output) = bench(&["policies", "--tiny", "--json"]);
+    let (lines, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(lines.lines().count(), 2 * 3 * 5, "{lines}");
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+        assert!(line["bench"] == "policies" && line["higher_is_better"] == false, "{line}");
+        assert!(line["value"].as_f64().is_some_and(|value| (0.0..=100.0).contains(&value)));
+    }
+    let after = |system: &str| {
+        let mut all = lines.lines().filter(|line| line.contains("names-256-after"));
+        let line = all.find(|line| field(line, "system") == system).expect("it was measured");
+        serde_json::from_str::<serde_json::Value>(line).expect("an object")["value"].as_f64()
+    };
+    let [unmarked, kept, once] = ["unmarked", "keep-set", "once-scan"].map(after);
+    assert!(unmarked > Some(50.0) && kept < Some(25.0) && once < Some(25.0), "{lines}");
+}
+
+#[test]
 fn walks_refuse_unknown_cases_with_the_known_ones() {
     let (_, output) = bench(&["walk", "--case", "nonsense"]);
     assert_eq!(output.status.code(), Some(1));

@@ -53,6 +53,8 @@ pub enum Unit {
     PercentOfSize,
     /// CPU time in hundredths of one core; less is better.
     PercentOfCore,
+    /// Accesses that asked the store, in hundredths; fewer are better.
+    PercentOfAccesses,
     /// Entries of a cache; fewer are better.
     Entries,
     /// Acquisitions that found the lock held, in hundredths; fewer are better.
@@ -83,6 +85,7 @@ impl Unit {
             Unit::PercentOfSize => "percent-of-size",
             Unit::PercentOfCore => "percent-of-core",
             Unit::PercentContended => "percent-contended",
+            Unit::PercentOfAccesses => "percent-of-accesses",
             Unit::Entries => "entries",
             Unit::Percent => "percent",
             Unit::Share | Unit::Slowdown => "ratio",
