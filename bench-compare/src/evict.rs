@@ -239,7 +239,7 @@ impl Policy for Scc {
         let hit = self.0.get_sync(&key).is_some();
         if !hit {
             // Returns the pair that the insert evicted.
-            drop(self.0.put_sync(key, ()));
+            let _ = self.0.put_sync(key, ());
         }
         hit
     }
