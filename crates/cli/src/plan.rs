@@ -11,7 +11,7 @@
 use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
-use crate::flags::{MountArguments, PageCache};
+use crate::flags::{MountArguments, PageCache, TransportFlag};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
@@ -171,8 +171,9 @@ pub(crate) struct Options {
     pub(crate) watch: bool,
     pub(crate) passthrough: bool,
     pub(crate) control_dir: bool,
-    /// As it was asked for; `frontend.queues` says what came of it.
-    pub(crate) transport: String,
+    /// As it was asked for, if not `auto`; `frontend.queues` says what came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) transport: Option<String>,
     pub(crate) page_cache: Option<String>,
     pub(crate) daemon: bool,
     /// Where a scraper is answered, with the port that was found.
@@ -222,7 +223,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         watch: arguments.watch,
         control_dir: !arguments.no_control_dir,
         passthrough: !arguments.no_passthrough && !caches_pages(arguments),
-        transport: show(arguments.transport),
+        transport: (arguments.transport != TransportFlag::Auto).then(|| show(arguments.transport)),
         page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
         metrics: None,
