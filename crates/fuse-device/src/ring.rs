@@ -250,8 +250,9 @@ impl Queue {
         Stopper(self.shared.clone())
     }
 
-    /// Serves the requests of this core until the mount ends and [`Stopper::stop`] was called: gives each to `handle`, which keeps the thread busy for
-    /// as long as it runs. Call it on the thread that is to be the queue's.
+    /// Serves the requests of this core: gives each to `handle`, which keeps the thread busy for as long as it runs.
+    /// Returns when the mount has ended and [`Stopper::stop`] was called. Call it on the thread that is to be the
+    /// queue's.
     ///
     /// # Errors
     /// The kernel's refusal of the queue. It then still waits for it, so the mount has to be ended.

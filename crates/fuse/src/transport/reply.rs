@@ -78,7 +78,8 @@ impl KernelReply {
         self.transmit(errno, &[]);
     }
 
-    fn done(mut self, parts: &[&[u8]]) {
+    /// Sends the concatenation of `parts`, of which there are two at most.
+    pub(super) fn done(mut self, parts: &[&[u8]]) {
         self.transmit(0, parts);
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Session {
 
 /// Takes messages.
 struct Taker {
+    /// For notices. Each thread that takes messages has its own copy: replies count references to it, and the threads
+    /// would share the line of that count.
     device: Arc<Device>,
     dispatcher: Dispatcher<KernelReply>,
     agreed: Agreed,
@@ -100,14 +102,15 @@ impl Session {
         work: Arc<Work>,
         (transport, readers): (Transport, usize),
     ) -> io::Result<Self> {
-        let slots = match server.vfs.capabilities().waits {
+        let waits = server.vfs.capabilities().waits;
+        let slots = match waits {
             Waits::Never => RING_SLOTS_PROMPT,
             Waits::Sometimes => RING_SLOTS,
         };
         let queues = match transport {
             Transport::Device => Vec::new(),
             // Each request that may wait would cost two changes of threads, where a reader waits itself.
-            Transport::Auto if slots != RING_SLOTS_PROMPT => Vec::new(),
+            Transport::Auto if waits == Waits::Sometimes => Vec::new(),
             Transport::Auto => rings(&device, slots).unwrap_or_else(|reason| {
                 log::debug!("requests come by /dev/fuse alone: {reason}");
                 Vec::new()
@@ -148,16 +151,18 @@ impl Session {
         let mut queues: Vec<JoinHandle<io::Result<()>>> = Vec::new();
         for (core, queue) in self.queues.into_iter().enumerate() {
             let taker = self.taker.clone();
-            let serve = move || taker.serve_queue(queue);
+            let device = Arc::new(taker.device.try_clone()?);
+            let serve = move || taker.serve_queue(queue, &device);
             queues.push(start(format!("uvfs-queue-{core}"), Box::new(serve))?);
         }
         let mut readers: Vec<JoinHandle<io::Result<()>>> = Vec::new();
         for at in 0..self.readers {
             let (taker, stoppers) = (self.taker.clone(), stoppers.clone());
+            let device = Arc::new(taker.device.try_clone()?);
             let serve = move || {
                 // Also by an error or a panic: with no slot left to the kernel, a queue hears of the end from here alone.
                 let _stop = StopQueues(stoppers);
-                taker.read()
+                taker.read(&device)
             };
             readers.push(start(format!("uvfs-reader-{at}"), Box::new(serve))?);
         }
@@ -190,23 +195,23 @@ fn rings(device: &Device, slots: usize) -> io::Result<Vec<Queue>> {
 
 impl Taker {
     /// Serves the requests of a core until the mount ends. A refused queue ends the mount: the kernel would wait for it.
-    fn serve_queue(&self, queue: Queue) -> io::Result<()> {
+    fn serve_queue(&self, queue: Queue, device: &Arc<Device>) -> io::Result<()> {
         queue.serve(|arrival| {
             let (header, _) =
                 InHeader::ref_from_prefix(arrival.message).expect("a header fits, and is aligned");
             let (argument, payload) = (arrival.argument, arrival.payload);
             let request = self.agreed.dialect.from_parts(header, argument, payload);
-            self.take(request, |_| Way::Ring(arrival.answer));
+            self.take(device, request, |_| Way::Ring(arrival.answer));
         })
     }
 
     /// Reads requests until the mount ends.
-    fn read(&self) -> io::Result<()> {
+    fn read(&self, device: &Arc<Device>) -> io::Result<()> {
         // Its pages are the kernel's zero page until a message fills them.
         let mut buffer = Aligned::zeroed(self.agreed.message_bytes);
-        while let Some(length) = self.device.receive(&mut buffer)? {
+        while let Some(length) = device.receive(&mut buffer)? {
             let request = self.agreed.dialect.parse(&buffer[..length]);
-            if self.take(request, Way::Device) == More::No {
+            if self.take(device, request, Way::Device) == More::No {
                 break;
             }
         }
@@ -214,21 +219,26 @@ impl Taker {
     }
 
     /// Has `request` answered, by the way that `way` makes of its number.
-    fn take(&self, request: Result<Request<'_>, Malformed>, way: impl FnOnce(u64) -> Way) -> More {
+    fn take(
+        &self,
+        device: &Arc<Device>,
+        request: Result<Request<'_>, Malformed>,
+        way: impl FnOnce(u64) -> Way,
+    ) -> More {
         let request = match request {
             Ok(request) => request,
             Err(malformed) => {
                 log::error!("the kernel sent a {malformed}");
                 if let Some(unique) = malformed.unique {
-                    KernelReply::new(way(unique), &self.device, None).error(libc::EINVAL);
+                    KernelReply::new(way(unique), device, None).error(libc::EINVAL);
                 }
                 return More::Yes;
             }
         };
         let header = request.header;
         let sender = Sender { uid: header.uid, gid: header.gid, task: header.pid };
-        let silent = || KernelReply::new(Way::None, &self.device, None);
-        let reply = |way| KernelReply::new(way, &self.device, listing(&request.operation));
+        let silent = || KernelReply::new(Way::None, device, None);
+        let reply = |way| KernelReply::new(way, device, listing(&request.operation));
         match decode(header.nodeid, &request.operation) {
             Decoded::Ask(asked @ Asked::Forget { .. }) => {
                 self.dispatcher.dispatch(sender, asked, silent());
@@ -243,7 +253,7 @@ impl Taker {
                 }
             }
             Decoded::Leave => {
-                reply(way(header.unique)).error(0);
+                reply(way(header.unique)).done(&[]);
                 return More::No;
             }
             Decoded::Unknown => {
@@ -278,7 +288,7 @@ impl Connection {
         Self { device, passthrough, queues: self.queues, readers: self.readers }
     }
 
-    /// To forget what the kernel does not have is done.
+    /// Sends a notice. An object that the kernel does not have needs none.
     fn notify(&self, notice: &Notice<'_>) -> io::Result<()> {
         match self.device.send(&[IoSlice::new(&notice.to_vec())]) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
