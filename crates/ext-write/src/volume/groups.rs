@@ -5,12 +5,16 @@
 //! when all that were free had none does it wait for the busy ones. An operation asks for a block when it needs one; if there is
 //! none, it is undone ([`super::undo`]).
 //!
+//! A change of a bitmap changes the group's record in memory. The descriptor and the checksums of bitmaps are written once,
+//! at the end of the transaction ([`Groups::describe`]); the descriptor's block joins the transaction with the first change.
+//!
 //! # Why
 //! A freed block is used again only when the transaction that freed it is stable ([`Waiting`]): before, a crash brings its
 //! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched. A bitmap that
 //! contradicts its checksum or its descriptor would give blocks of one file to another: its group is set aside, as in the
 //! kernel. Nothing is allocated there, freeing there is an error, and the bitmap is never written.
 
+use super::bits::{Waiting, bit, free_bits, free_run, set_bits, word_of};
 use super::undo::{Op, Step};
 use super::{Volume, time};
 use crate::error::{Error, Result};
@@ -31,6 +35,11 @@ struct State {
     inodes_from: u32,
     blocks: Trust,
     inodes: Trust,
+    /// The last transaction that has it in the list of groups to describe.
+    listed: Option<u32>,
+    /// Bitmaps that were changed since their checksums were made.
+    blocks_changed: bool,
+    inodes_changed: bool,
 }
 
 /// State of a bitmap.
@@ -56,14 +65,6 @@ fn log_damage(number: u32, of: &str) {
     );
 }
 
-/// The blocks of a group that were freed and must not be used again yet.
-#[derive(Debug, Clone, Default)]
-struct Waiting {
-    blocks: u32,
-    /// A bit for each block of the group; nothing while no block waits.
-    words: Box<[u64]>,
-}
-
 /// What there is.
 #[derive(Debug, Default)]
 struct Space {
@@ -77,6 +78,8 @@ struct Space {
     directories: u64,
     /// Groups that were set aside.
     damaged: u32,
+    /// Groups that the running transaction changed.
+    changed: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -187,6 +190,29 @@ impl Groups {
         }
     }
 
+    /// Writes the descriptors of the groups that the transaction changed, with the checksums of their bitmaps. No other
+    /// handle is open.
+    pub(super) fn describe(&self, handle: &mut Handle<'_>, superblock: &Superblock) -> Result<()> {
+        let changed = std::mem::take(&mut self.space.lock().changed);
+        for number in changed {
+            let mut guard = self.states[number as usize].lock();
+            let state = guard.as_mut().expect("a group that was changed is in memory");
+            let group = &mut state.group;
+            if std::mem::take(&mut state.blocks_changed) {
+                let bitmap = handle.read(group.block_bitmap)?;
+                group.block_bitmap_checksum = superblock.block_bitmap_checksum(&bitmap);
+            }
+            if std::mem::take(&mut state.inodes_changed) {
+                let bitmap = handle.read(group.inode_bitmap)?;
+                group.inode_bitmap_checksum = superblock.inode_bitmap_checksum(&bitmap);
+            }
+            handle.modify(superblock.descriptor_block(number), Role::Inodes, |bytes| {
+                group.encode(number, &mut bytes[descriptor(number, superblock)], superblock);
+            })?;
+        }
+        Ok(())
+    }
+
     fn load<'g>(
         &self,
         guard: &'g mut MutexGuard<'_, Option<Box<State>>>,
@@ -199,9 +225,17 @@ impl Groups {
             let superblock = image.superblock();
             let block = handle.read(superblock.descriptor_block(number))?;
             let zeroed = Group::table_is_zeroed(&block[descriptor(number, superblock)]);
-            let (waiting, blocks, inodes) = (Waiting::default(), Trust::Unknown, Trust::Unknown);
-            **guard =
-                Some(Box::new(State { group, zeroed, waiting, inodes_from: 0, blocks, inodes }));
+            **guard = Some(Box::new(State {
+                group,
+                zeroed,
+                waiting: Waiting::default(),
+                inodes_from: 0,
+                blocks: Trust::Unknown,
+                inodes: Trust::Unknown,
+                listed: None,
+                blocks_changed: false,
+                inodes_changed: false,
+            }));
         }
         Ok(guard.as_mut().expect("it was read just now"))
     }
@@ -216,105 +250,6 @@ fn descriptor(number: u32, superblock: &Superblock) -> Range<usize> {
     let size = usize::from(superblock.descriptor_size);
     let at = (number % superblock.descriptors_per_block()) as usize * size;
     at..at + size
-}
-
-fn bit(bytes: &[u8], at: u32) -> bool {
-    bytes[at as usize / 8] >> (at % 8) & 1 == 1
-}
-
-fn set_bits(bytes: &mut [u8], bits: Range<u32>, value: bool) {
-    let mut at = bits.start;
-    while at < bits.end {
-        let byte = &mut bytes[at as usize / 8];
-        if at.is_multiple_of(8) && bits.end - at >= 8 {
-            *byte = if value { 0xFF } else { 0 };
-            at += 8;
-        } else {
-            let mask = 1 << (at % 8);
-            *byte = if value { *byte | mask } else { *byte & !mask };
-            at += 1;
-        }
-    }
-}
-
-/// How many of `bits` are not set.
-fn free_bits(bytes: &[u8], bits: Range<u32>) -> u32 {
-    let mut free = 0;
-    each_word(bits, |at, mask| free += (!word_of(bytes, at) & mask).count_ones());
-    free
-}
-
-/// Word `at` of a bitmap of whole words.
-fn word_of(bytes: &[u8], at: usize) -> u64 {
-    bytes[at * 8..].first_chunk().map_or(u64::MAX, |word| u64::from_le_bytes(*word))
-}
-
-/// The first of `bits` that is set in the words that `word` gives; their end if none is.
-fn first_set(bits: Range<u32>, word: impl Fn(usize) -> u64) -> u32 {
-    let mut at = bits.start;
-    while at < bits.end {
-        let rest = word(at as usize / 64) >> (at % 64);
-        if rest != 0 {
-            return (at + rest.trailing_zeros()).min(bits.end);
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    bits.end
-}
-
-/// The first run of free bits in `bits`, of at most `want`; a shorter one only if there is none so long. A bit is in use if it
-/// is set in its word, which `used` gives.
-fn free_run(bits: Range<u32>, want: u32, used: impl Fn(usize) -> u64) -> Option<Range<u32>> {
-    let mut best: Option<Range<u32>> = None;
-    let mut at = bits.start;
-    loop {
-        let start = first_set(at..bits.end, |word| !used(word));
-        if start == bits.end {
-            return best;
-        }
-        let end = first_set(start..bits.end.min(start.saturating_add(want)), &used);
-        if end - start == want {
-            return Some(start..end);
-        }
-        if best.as_ref().is_none_or(|best| best.end - best.start < end - start) {
-            best = Some(start..end);
-        }
-        at = end;
-    }
-}
-
-impl Waiting {
-    /// `bits`, none of which waits, wait in a group of `most` blocks.
-    fn add(&mut self, bits: Range<u32>, most: u32) {
-        if self.words.is_empty() {
-            self.words = vec![0; most.div_ceil(64) as usize].into();
-        }
-        self.blocks += bits.end - bits.start;
-        each_word(bits, |at, mask| self.words[at] |= mask);
-    }
-
-    /// `bits`, all of which wait, wait no more.
-    fn remove(&mut self, bits: Range<u32>) {
-        self.blocks -= bits.end - bits.start;
-        each_word(bits, |at, mask| self.words[at] &= !mask);
-        if self.blocks == 0 {
-            self.words = Box::default();
-        }
-    }
-
-    fn word(&self, at: usize) -> u64 {
-        self.words.get(at).copied().unwrap_or(0)
-    }
-}
-
-/// Calls `change` for each word that has some of `bits`, with a mask of these.
-fn each_word(bits: Range<u32>, mut change: impl FnMut(usize, u64)) {
-    let mut at = bits.start;
-    while at < bits.end {
-        let end = bits.end.min((at / 64 + 1) * 64);
-        change(at as usize / 64, u64::MAX >> (64 - (end - at)) << (at % 64));
-        at = end;
-    }
 }
 
 impl Op<'_> {
@@ -428,7 +363,7 @@ impl Op<'_> {
         self.change_bits(number, state, bits, to, waits)
     }
 
-    /// Changes the use of some blocks of a group: its bitmap, its descriptor and the sums. If it fails, nothing is changed.
+    /// Changes the use of some blocks of a group: its bitmap, its record and the sums. If it fails, nothing is changed.
     fn change_bits(
         &mut self,
         number: u32,
@@ -438,14 +373,13 @@ impl Op<'_> {
         waits: Waits,
     ) -> Result<()> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
-        let (group, count) = (&mut state.group, bits.end - bits.start);
+        self.list_for_description(number, state)?;
         // Behind this, nothing can fail: both blocks are in the transaction.
-        self.pin(superblock.descriptor_block(number))?;
-        let sum = self.handle.modify(group.block_bitmap, Role::Inodes, |bytes| {
+        self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
             set_bits(bytes, bits.clone(), to == Use::Taken);
-            superblock.block_bitmap_checksum(bytes)
         })?;
-        group.block_bitmap_checksum = sum;
+        state.blocks_changed = true;
+        let (group, count) = (&mut state.group, bits.end - bits.start);
         match to {
             Use::Taken => group.free_blocks = group.free_blocks.saturating_sub(count),
             Use::Free => group.free_blocks += count,
@@ -455,7 +389,6 @@ impl Op<'_> {
             (Waits::Now, Use::Free) => state.waiting.add(bits, superblock.blocks_per_group),
             (Waits::Now, Use::Taken) => state.waiting.remove(bits),
         }
-        self.put_descriptor(number, &state.group)?;
         let (count, mut space) = (u64::from(count), volume.groups.space.lock());
         match to {
             Use::Taken => space.free = space.free.saturating_sub(count),
@@ -469,9 +402,18 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Brings a block into the transaction, so that changing it later cannot fail.
-    fn pin(&mut self, block: u64) -> Result<()> {
-        self.handle.modify(block, Role::Inodes, |_| ())
+    /// Lists a group for [`Groups::describe`], with the first change of a transaction. The block of its descriptor is in the
+    /// transaction then, so changing it at the end cannot fail.
+    fn list_for_description(&mut self, number: u32, state: &mut State) -> Result<()> {
+        let transaction = self.handle.transaction();
+        if state.listed == Some(transaction) {
+            return Ok(());
+        }
+        let (groups, superblock) = (&self.volume.groups, self.volume.image.superblock());
+        self.handle.modify(superblock.descriptor_block(number), Role::Inodes, |_| ())?;
+        state.listed = Some(transaction);
+        groups.space.lock().changed.push(number);
+        Ok(())
     }
 
     /// Takes an inode: a directory far from others if its parent is the root, anything else near its parent.
@@ -552,11 +494,12 @@ impl Op<'_> {
         if self.blocks_are_sound(number, state)? {
             self.make_block_bitmap(number, state)?;
         }
+        self.list_for_description(number, state)?;
         if state.group.no_inodes {
             let mut bytes = vec![0; superblock.block_size as usize];
             set_bits(&mut bytes, per_group..8 * superblock.block_size, true);
             self.handle.replace(state.group.inode_bitmap, Role::Inodes, bytes);
-            state.group.no_inodes = false;
+            (state.group.no_inodes, state.inodes_changed) = (false, true);
             if superblock.features.metadata_checksum() || superblock.features.gdt_checksum() {
                 state.group.unused_inodes = per_group;
             }
@@ -615,7 +558,7 @@ impl Op<'_> {
         self.change_inode_bit(number, state, at, directory, to)
     }
 
-    /// Changes the use of an inode of a group: its bitmap, its descriptor and the sums. If it fails, nothing is changed.
+    /// Changes the use of an inode of a group: its bitmap, its record and the sums. If it fails, nothing is changed.
     fn change_inode_bit(
         &mut self,
         number: u32,
@@ -624,15 +567,14 @@ impl Op<'_> {
         directory: bool,
         to: Use,
     ) -> Result<()> {
-        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let volume = self.volume;
+        self.list_for_description(number, state)?;
         // Behind this, nothing can fail: both blocks are in the transaction.
-        self.pin(superblock.descriptor_block(number))?;
-        let sum = self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
+        self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
             set_bits(bytes, at..at + 1, to == Use::Taken);
-            superblock.inode_bitmap_checksum(bytes)
         })?;
+        state.inodes_changed = true;
         let group = &mut state.group;
-        group.inode_bitmap_checksum = sum;
         let directories = u32::from(directory);
         match to {
             Use::Taken => {
@@ -645,7 +587,6 @@ impl Op<'_> {
                 state.inodes_from = state.inodes_from.min(at);
             }
         }
-        self.put_descriptor(number, &state.group)?;
         let (directories, mut space) = (u64::from(directory), volume.groups.space.lock());
         match to {
             Use::Taken => {
@@ -733,20 +674,13 @@ impl Op<'_> {
         if !state.group.no_block_bitmap {
             return Ok(());
         }
+        self.list_for_description(number, state)?;
         let superblock = self.volume.image.superblock();
         let mut bytes = self.first_block_bitmap(number);
         set_bits(&mut bytes, superblock.blocks_of(number)..8 * superblock.block_size, true);
-        state.group.block_bitmap_checksum = superblock.block_bitmap_checksum(&bytes);
-        state.group.no_block_bitmap = false;
+        (state.group.no_block_bitmap, state.blocks_changed) = (false, true);
         self.handle.replace(state.group.block_bitmap, Role::Inodes, bytes);
         Ok(())
-    }
-
-    fn put_descriptor(&mut self, number: u32, group: &Group) -> Result<()> {
-        let superblock = self.volume.image.superblock();
-        self.handle.modify(superblock.descriptor_block(number), Role::Inodes, |bytes| {
-            group.encode(number, &mut bytes[descriptor(number, superblock)], superblock);
-        })
     }
 }
 
@@ -764,78 +698,4 @@ impl Volume {
 
 pub(super) fn corrupt(what: &str, block: u64) -> Error {
     uvfs_ext::Error::Corrupt(uvfs_ext::Fault::new(what).block(block)).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A bitmap of `words` words in which only `free` is free.
-    fn bitmap(words: usize, free: &[Range<u32>]) -> Vec<u8> {
-        let mut bytes = vec![0xFF; words * 8];
-        for run in free {
-            set_bits(&mut bytes, run.clone(), false);
-        }
-        bytes
-    }
-
-    #[test]
-    fn the_longest_run_is_found_where_none_is_long_enough() {
-        let bytes = bitmap(2, &[3..5, 20..24, 28..34, 60..70]);
-        let mut waiting = Waiting::default();
-        waiting.add(30..31, 128);
-        waiting.add(62..66, 128);
-        let used = |at| word_of(&bytes, at) | waiting.word(at);
-        let find = |from, want| free_run(from..128, want, used);
-        assert_eq!(find(0, 1), Some(3..4));
-        assert_eq!(find(0, 4), Some(20..24));
-        assert_eq!(find(0, 9), Some(20..24), "a block that waits ends a run");
-        assert_eq!(find(24, 9), Some(66..70), "it does at the edge of a word, too");
-        assert_eq!(find(29, 3), Some(31..34));
-        assert_eq!(find(70, 9), None);
-        let free = |from, want| free_run(from..128, want, |at| word_of(&bytes, at));
-        assert_eq!(free(0, 9), Some(60..69), "a run goes on in the next word");
-        assert_eq!(free_run(0..62, 9, |at| word_of(&bytes, at)), Some(28..34), "up to the end");
-    }
-
-    #[test]
-    fn blocks_wait_by_bits_and_the_last_one_frees_the_words() {
-        let mut waiting = Waiting::default();
-        for bits in [0..1, 5..64, 64..128, 130..300] {
-            waiting.add(bits, 320);
-        }
-        let all = |waiting: &Waiting| -> Vec<u32> {
-            (0..320).filter(|at| waiting.word(*at as usize / 64) >> (at % 64) & 1 == 1).collect()
-        };
-        assert_eq!(all(&waiting), (0..1).chain(5..128).chain(130..300).collect::<Vec<_>>());
-        for bits in [5..64, 64..128, 130..290] {
-            waiting.remove(bits);
-        }
-        assert_eq!(all(&waiting), (0..1).chain(290..300).collect::<Vec<_>>());
-        assert_eq!(waiting.blocks, 11);
-        waiting.remove(0..1);
-        waiting.remove(290..300);
-        assert!(waiting.words.is_empty());
-    }
-
-    /// Each allocation compared each free block with every run that was freed since the last commit: after thousands of
-    /// removals a create took milliseconds. Now it looks at each word of the group once at most, however many blocks wait.
-    #[test]
-    fn a_search_looks_at_each_word_once_however_many_blocks_wait() {
-        const BITS: u32 = 32768;
-        let mut bytes = bitmap(BITS as usize / 64, &[]);
-        let mut waiting = Waiting::default();
-        for at in (0..BITS - 64).step_by(2) {
-            set_bits(&mut bytes, at..at + 1, false);
-            waiting.add(at..at + 1, BITS);
-        }
-        set_bits(&mut bytes, BITS - 1..BITS, false);
-        let looked = std::cell::Cell::new(0);
-        let found = free_run(0..BITS, 8, |at| {
-            looked.set(looked.get() + 1);
-            word_of(&bytes, at) | waiting.word(at)
-        });
-        assert_eq!(found, Some(BITS - 1..BITS));
-        assert!(looked.get() <= BITS / 64 + 2, "{} words", looked.get());
-    }
 }

@@ -17,6 +17,7 @@
 //! Inodes are read from their table and written back for each change, so the buffer has the only copy. Weakness: each change
 //! verifies and makes a checksum of a few hundred bytes.
 
+mod bits;
 mod change;
 mod data;
 mod flags;
@@ -555,6 +556,7 @@ pub fn writable(superblock: &Superblock) -> Result<()> {
 
 impl Owner for Volume {
     fn closing(&self, handle: &mut Handle<'_>) -> Result<()> {
+        self.groups.describe(handle, self.image.superblock())?;
         // A superblock that is torn between its sectors cannot be read, so it is changed only when it must be. Its totals are
         // those of the groups, which every writer counts.
         let Some(mut superblock) = self.orphans.take_changed() else { return Ok(()) };
