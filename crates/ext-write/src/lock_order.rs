@@ -24,6 +24,8 @@ uvfs_concurrent::lock_classes! {
     EXT_GROUP = 378, "ext-group", "blocks and inodes of one block group that are in use";
     /// Totals.
     EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that wait for a commit";
+    /// Windows.
+    EXT_WINDOWS = 380, "ext-windows", "one shard of the blocks that growing files of an image take next";
     /// The log.
     EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.

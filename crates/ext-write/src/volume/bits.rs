@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-/// The blocks of a group that were freed and must not be used again yet.
+/// A set of blocks of a group.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waiting {
+pub(super) struct Marked {
     pub(super) blocks: u32,
-    /// A bit for each block of the group; nothing while no block waits.
+    /// A bit for each block of the group; nothing while the set is empty.
     words: Box<[u64]>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn word_of(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The first of `bits` that is set in the words that `word` gives; their end if none is.
-fn first_set(bits: Range<u32>, word: impl Fn(usize) -> u64) -> u32 {
+pub(super) fn first_set(bits: Range<u32>, word: impl Fn(usize) -> u64) -> u32 {
     let mut at = bits.start;
     while at < bits.end {
         let rest = word(at as usize / 64) >> (at % 64);
@@ -82,8 +82,8 @@ pub(super) fn free_run(
     }
 }
 
-impl Waiting {
-    /// `bits`, none of which waits, wait in a group of `most` blocks.
+impl Marked {
+    /// Adds `bits`, none of which is in the set, in a group of `most` blocks.
     pub(super) fn add(&mut self, bits: Range<u32>, most: u32) {
         if self.words.is_empty() {
             self.words = vec![0; most.div_ceil(64) as usize].into();
@@ -92,7 +92,7 @@ impl Waiting {
         each_word(bits, |at, mask| self.words[at] |= mask);
     }
 
-    /// `bits`, all of which wait, wait no more.
+    /// Removes `bits`, all of which are in the set.
     pub(super) fn remove(&mut self, bits: Range<u32>) {
         self.blocks -= bits.end - bits.start;
         each_word(bits, |at, mask| self.words[at] &= !mask);
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_longest_run_is_found_where_none_is_long_enough() {
         let bytes = bitmap(2, &[3..5, 20..24, 28..34, 60..70]);
-        let mut waiting = Waiting::default();
+        let mut waiting = Marked::default();
         waiting.add(30..31, 128);
         waiting.add(62..66, 128);
         let used = |at| word_of(&bytes, at) | waiting.word(at);
@@ -150,11 +150,11 @@ mod tests {
 
     #[test]
     fn blocks_wait_by_bits_and_the_last_one_frees_the_words() {
-        let mut waiting = Waiting::default();
+        let mut waiting = Marked::default();
         for bits in [0..1, 5..64, 64..128, 130..300] {
             waiting.add(bits, 320);
         }
-        let all = |waiting: &Waiting| -> Vec<u32> {
+        let all = |waiting: &Marked| -> Vec<u32> {
             (0..320).filter(|at| waiting.word(*at as usize / 64) >> (at % 64) & 1 == 1).collect()
         };
         assert_eq!(all(&waiting), (0..1).chain(5..128).chain(130..300).collect::<Vec<_>>());
@@ -174,7 +174,7 @@ mod tests {
     fn a_search_looks_at_each_word_once_however_many_blocks_wait() {
         const BITS: u32 = 32768;
         let mut bytes = bitmap(BITS as usize / 64, &[]);
-        let mut waiting = Waiting::default();
+        let mut waiting = Marked::default();
         for at in (0..BITS - 64).step_by(2) {
             set_bits(&mut bytes, at..at + 1, false);
             waiting.add(at..at + 1, BITS);

@@ -489,7 +489,7 @@ impl Op<'_> {
             Place::Hole => {
                 let most = u64::from(Extent::length_max(false)).min(run.length);
                 let goal = self.goal(inode, run.logical)?;
-                let blocks = self.allocate(goal, most as u32, From::Free)?;
+                let blocks = self.allocate_next(inode.number, goal, most as u32, From::Free)?;
                 let length = (blocks.end - blocks.start) as u32;
                 let (end, part) = part_to(run.logical + u64::from(length));
                 self.put_data(blocks.start, run.logical, piece.start, part, false)?;

@@ -9,13 +9,14 @@
 //! at the end of the transaction ([`Groups::describe`]); the descriptor's block joins the transaction with the first change.
 //!
 //! # Why
-//! A freed block is used again only when the transaction that freed it is stable ([`Waiting`]): before, a crash brings its
+//! A freed block is used again only when the transaction that freed it is stable ([`State`]): before, a crash brings its
 //! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched. A bitmap that
 //! contradicts its checksum or its descriptor would give blocks of one file to another: its group is set aside, as in the
 //! kernel. Nothing is allocated there, freeing there is an error, and the bitmap is never written.
 
-use super::bits::{Waiting, bit, free_bits, free_run, set_bits, word_of};
+use super::bits::{Marked, bit, free_bits, free_run, set_bits, word_of};
 use super::undo::{Op, Step};
+use super::windows::Windows;
 use super::{Volume, time};
 use crate::error::{Error, Result};
 use crate::lock_order::{EXT_GROUP, EXT_SPACE};
@@ -26,11 +27,14 @@ use uvfs_ext::{Group, Image, Inode, Superblock};
 
 /// A group in use.
 #[derive(Debug)]
-struct State {
-    group: Group,
+pub(super) struct State {
+    pub(super) group: Group,
     /// Its inode table was zeroed when the image was made.
     zeroed: bool,
-    waiting: Waiting,
+    /// Blocks that were freed and must not be used again yet.
+    waiting: Marked,
+    /// Blocks of windows: see [`super::windows`].
+    pub(super) claimed: Marked,
     /// All inodes before it are in use.
     inodes_from: u32,
     blocks: Trust,
@@ -50,6 +54,13 @@ enum Trust {
     Sound,
     /// It is damaged, and its group set aside.
     Damaged,
+}
+
+impl State {
+    /// A word of the blocks that no allocation may take; `bitmap` is the group's.
+    pub(super) fn used(&self, bitmap: &[u8], at: usize) -> u64 {
+        word_of(bitmap, at) | self.waiting.word(at)
+    }
 }
 
 impl Trust {
@@ -84,8 +95,9 @@ struct Space {
 
 #[derive(Debug)]
 pub(super) struct Groups {
-    states: Vec<Mutex<Option<Box<State>>>>,
+    pub(super) states: Vec<Mutex<Option<Box<State>>>>,
     space: Mutex<Space>,
+    pub(super) windows: Windows,
 }
 
 /// Room on a volume.
@@ -126,6 +138,13 @@ pub(super) enum Waits {
 /// Blocks that are kept for nodes of trees.
 const KEPT: u64 = 64;
 
+/// What an allocation does with blocks of other files' windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    Avoid,
+    Take,
+}
+
 /// Whether it waits for a group that is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Busy {
@@ -148,7 +167,7 @@ impl Groups {
         }
         space.kept = KEPT.min(image.superblock().blocks / 64);
         let states = (0..groups).map(|_| Mutex::new(&EXT_GROUP, None)).collect();
-        Ok(Self { states, space: Mutex::new(&EXT_SPACE, space) })
+        Ok(Self { states, space: Mutex::new(&EXT_SPACE, space), windows: Windows::new() })
     }
 
     pub(super) fn room(&self) -> Room {
@@ -228,7 +247,8 @@ impl Groups {
             **guard = Some(Box::new(State {
                 group,
                 zeroed,
-                waiting: Waiting::default(),
+                waiting: Marked::default(),
+                claimed: Marked::default(),
                 inodes_from: 0,
                 blocks: Trust::Unknown,
                 inodes: Trust::Unknown,
@@ -241,7 +261,7 @@ impl Groups {
     }
 }
 
-fn group_of(block: u64, superblock: &Superblock) -> u32 {
+pub(super) fn group_of(block: u64, superblock: &Superblock) -> u32 {
     ((block - superblock.first_data_block) / u64::from(superblock.blocks_per_group)) as u32
 }
 
@@ -261,11 +281,16 @@ impl Op<'_> {
         let superblock = self.volume.image.superblock();
         let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
         let first = group_of(goal, superblock);
-        for busy in [Busy::Skip, Busy::Wait] {
+        let tries =
+            [(Busy::Skip, Claims::Avoid), (Busy::Wait, Claims::Avoid), (Busy::Wait, Claims::Take)];
+        for (busy, claims) in tries {
+            if claims == Claims::Take {
+                self.volume.groups.release_all_windows(superblock);
+            }
             for step in 0..if want == 0 { 0 } else { superblock.groups } {
                 let number = (first + step) % superblock.groups;
                 let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
-                if let Some(run) = self.allocate_in(number, from as u32, want, busy)? {
+                if let Some(run) = self.allocate_in(number, from as u32, want, busy, claims)? {
                     return Ok(run);
                 }
             }
@@ -280,6 +305,7 @@ impl Op<'_> {
         from: u32,
         want: u32,
         busy: Busy,
+        claims: Claims,
     ) -> Result<Option<Range<u64>>> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let lock = &volume.groups.states[number as usize];
@@ -290,7 +316,8 @@ impl Op<'_> {
             return Ok(None);
         };
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
-        if state.group.free_blocks <= state.waiting.blocks
+        let claimed = if claims == Claims::Avoid { state.claimed.blocks } else { 0 };
+        if state.group.free_blocks <= state.waiting.blocks + claimed
             || !self.blocks_are_sound(number, state)?
         {
             return Ok(None);
@@ -298,7 +325,8 @@ impl Op<'_> {
         self.make_block_bitmap(number, state)?;
         let (start, bits) = (superblock.first_block_of(number), superblock.blocks_of(number));
         let bitmap = self.handle.read(state.group.block_bitmap)?;
-        let used = |at: usize| word_of(&bitmap, at) | state.waiting.word(at);
+        let claimed = |at| if claims == Claims::Avoid { state.claimed.word(at) } else { 0 };
+        let used = |at| state.used(&bitmap, at) | claimed(at);
         let mut found = free_run(from..bits, want, used);
         if found.is_none() && from > 0 {
             found = free_run(0..bits, want, used);
@@ -541,6 +569,7 @@ impl Op<'_> {
         self.put_deleted(inode.number, time::seconds() as u32)?;
         self.change_inode_use(inode.number, directory, Use::Free)?;
         self.record(Step::FreedInode(inode.number, directory));
+        self.volume.groups.release_window(inode.number, self.volume.image.superblock());
         Ok(())
     }
 

@@ -31,6 +31,7 @@ mod tree;
 mod undo;
 #[cfg(test)]
 mod undo_tests;
+mod windows;
 mod xattrs;
 
 pub use change::{Change, Look, Privileges};
@@ -413,6 +414,10 @@ impl Volume {
         shard.held = shard.held + usize::from(now > 0) - usize::from(before > 0);
         if now == 0 {
             self.drop_unused(&mut shard);
+        }
+        drop(shard);
+        if now == 0 {
+            self.groups.release_window(number, self.image.superblock());
         }
         now
     }

@@ -11,3 +11,4 @@ mod operations;
 mod order;
 mod room;
 mod transactions;
+mod windows;
