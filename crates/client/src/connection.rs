@@ -97,7 +97,8 @@ pub fn connect_within(mount: &MountEntry, limit: Duration) -> Result<Connection,
 fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreachable> {
     let mut worst = Unreachable::Nobody;
     for path in place::candidates(mount) {
-        if !place::is_socket_of(&path, mount.owner_uid) {
+        let is_ours = place::is_socket_of(&path, mount.owner_uid);
+        if !is_ours || young::is_of_former_mount(&path, mount) {
             continue;
         }
         match timed::connect(&path, limit) {
