@@ -32,7 +32,7 @@ use uvfs_client as client;
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_fuse::Transport;
-use uvfs_image_tools::{Part, Spec, reductions};
+use uvfs_image_tools::{Access, Part, Spec, Writable, reductions};
 use uvfs_vfs::{READ_AHEAD_MAX, Timeouts, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
@@ -84,6 +84,8 @@ pub(crate) enum Opened {
     Write {
         /// The device below it.
         device: Arc<dyn WriteDevice>,
+        /// How it is accessed: `direct`, or `buffered: ` and why.
+        access: String,
         /// Time between two commits without a request.
         commit_interval: Duration,
     },
@@ -123,6 +125,16 @@ impl Store {
             Store::Memory { .. } | Store::Image(_) => Reach::Nothing,
             Store::Directory(path) => Reach::Below(path.clone()),
             Store::Bucket(bucket) => Reach::Bucket(bucket.address.clone()),
+        }
+    }
+
+    /// How the device of an image that is written is accessed.
+    fn access(&self) -> Option<String> {
+        match self {
+            Store::Image(OpenImage { opened: Opened::Write { access, .. }, .. }) => {
+                Some(access.clone())
+            }
+            _ => None,
         }
     }
 
@@ -180,6 +192,9 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
     pub(crate) size_bytes: Option<u64>,
+    /// Of an image that is written: `direct`, or `buffered: ` and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<String>,
     pub(crate) attr_timeout: String,
     pub(crate) entry_timeout: String,
     pub(crate) negative_timeout: String,
@@ -197,7 +212,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let config = config(arguments, overhead, &source)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
-    let store = store(arguments, source)?;
+    let store = store(arguments, source, &config)?;
     let mounter = Mounter::here();
     let contents = if arguments.nonempty { Contents::MayBeHidden } else { Contents::MustBeEmpty };
     let mounts = mountinfo::read()?;
@@ -231,6 +246,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
             Store::Memory { size_bytes, .. } => Some(size_bytes),
             Store::Directory(_) | Store::Image(_) | Store::Bucket(_) => None,
         },
+        device: store.access(),
         attr_timeout: units::show_duration(timeouts.attr),
         entry_timeout: units::show_duration(timeouts.entry),
         negative_timeout: units::show_duration(timeouts.negative),
@@ -264,13 +280,13 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
         }
     }
     Ok(match Spec::can_be(&path) {
-        true => Source::Image(Spec { path, part: Part::Whole, direct: false }),
+        true => Source::Image(Spec { path, part: Part::Whole, access: Access::Usual }),
         false => Source::Directory(path),
     })
 }
 
 /// Opens an image, after options without a meaning for it were refused.
-fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
+fn image(arguments: &MountArguments, spec: &Spec, caches_bytes: u64) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
         ("--atime", arguments.atime.is_some(), "reading an image moves no access times"),
@@ -294,7 +310,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         }
         Opened::Read(Box::new(image))
     } else {
-        let device = spec.open_to_write(otherwise)?;
+        let Writable { device, access } = spec.open_to_write(otherwise, caches_bytes)?;
         let device: Arc<dyn WriteDevice> = match arguments.unsafe_no_barriers {
             false => device,
             true => {
@@ -309,7 +325,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         if !COMMIT_TIMES.contains(&commit_interval) {
             return Err(Failure::usage("--commit: write 100ms to 5m, as in 5s"));
         }
-        Opened::Write { device, commit_interval }
+        Opened::Write { device, access, commit_interval }
     };
     Ok(Store::Image(OpenImage { name, path: spec.path.clone(), opened }))
 }
@@ -359,10 +375,12 @@ fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure
     Ok(Store::Bucket(Box::new(OpenBucket::connect(address)?)))
 }
 
-fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {
+fn store(arguments: &MountArguments, source: Source, config: &VfsConfig) -> Result<Store, Failure> {
     match source {
         Source::Bucket(address) => bucket(arguments, address),
-        Source::Image(spec) => image(arguments, &spec),
+        Source::Image(spec) => {
+            image(arguments, &spec, config.cache_bytes.saturating_sub(config.overhead_bytes))
+        }
         Source::Memory => {
             let size = option("--size", arguments.size.as_deref(), units::parse_size)?;
             let size_bytes = memory_bytes(size.unwrap_or(Size::Share(50)), ram_bytes())?;

@@ -334,7 +334,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
                 Opened::Read(image) => {
                     Vfs::new(ImageBackend::new(*image, ImageConfig::within(caches)), plan.config)
                 }
-                Opened::Write { device, commit_interval } => {
+                Opened::Write { device, commit_interval, .. } => {
                     let config = WritingConfig { commit_interval, ..WritingConfig::within(caches) };
                     let image = WritingImage::open(device, &config).map_err(|error| {
                         Failure::refused(format!(

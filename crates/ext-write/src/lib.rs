@@ -30,7 +30,10 @@ mod recovery;
 pub mod store;
 mod volume;
 
-pub use device::{WithoutBarriers, WritableFile, WritableMemory, WritableWindow, WriteDevice};
+pub use device::{
+    DeviceCounts, DirectFile, NotDirect, WithoutBarriers, WritableFile, WritableMemory,
+    WritableWindow, WriteDevice,
+};
 pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
 pub use store::{Counts, Ended, Now};

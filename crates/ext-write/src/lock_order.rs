@@ -40,8 +40,8 @@ uvfs_concurrent::lock_classes! {
     EXT_TRANSACTION = 386, "ext-transaction", "the blocks that the running transaction changed and freed";
     /// Committed blocks.
     EXT_NEWER = 387, "ext-newer", "blocks that are committed and not in their places";
-    /// A device in memory.
-    EXT_MEMORY = 388, "ext-memory", "the bytes of an image in memory";
+    /// Memory of a device.
+    EXT_MEMORY = 388, "ext-memory", "the bytes of an image in memory; of a direct device, its buffers, and sectors that are changed in part";
     /// A recorder.
     EXT_RECORD = 389, "ext-record", "what a test recorded of the writes to a device";
 }

@@ -33,7 +33,7 @@ use uvfs_terminal::output::{print_line, print_text};
 use uvfs_terminal::{Failure, cause, shown};
 
 pub use info::reductions;
-pub use source::{Part, Spec};
+pub use source::{Access, Part, Spec, Writable};
 
 const HELP: &str = "\
 IMAGE is a file or a block device with ext2, ext3 or ext4; a part of it is written IMAGE?partition=2 (as \

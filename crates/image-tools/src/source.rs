@@ -16,7 +16,7 @@ use std::sync::Arc;
 use uvfs_ext::device::direct::DirectDevice;
 use uvfs_ext::device::partition::{Partition, partitions};
 use uvfs_ext::{Device, Error, FileDevice, Image, Window};
-use uvfs_ext_write::{WritableFile, WritableWindow, WriteDevice};
+use uvfs_ext_write::{DirectFile, NotDirect, WritableFile, WritableWindow, WriteDevice};
 
 /// Which part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,27 @@ pub enum Part {
     Offset(u64),
 }
 
+/// How a file is accessed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Access {
+    /// To read it, through the host's page cache; to write it, directly where the host can.
+    #[default]
+    Usual,
+    /// Past the host's page cache, or not at all.
+    Direct,
+    /// Through the host's page cache.
+    Buffered,
+}
+
+/// An image that is open to be written.
+#[derive(Debug)]
+pub struct Writable {
+    /// The device of the file system.
+    pub device: Arc<dyn WriteDevice>,
+    /// `direct`, or `buffered: ` and why.
+    pub access: String,
+}
+
 /// A file, and which part of it is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
@@ -36,8 +57,8 @@ pub struct Spec {
     pub path: PathBuf,
     /// The part.
     pub part: Part,
-    /// Past the host's page cache.
-    pub direct: bool,
+    /// How it is accessed.
+    pub access: Access,
 }
 
 impl Spec {
@@ -48,7 +69,7 @@ impl Spec {
     /// An unknown word behind the question mark.
     pub fn parse(text: &[u8]) -> Result<Self, Failure> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
-        let whole = Self { path: path(text), part: Part::Whole, direct: false };
+        let whole = Self { path: path(text), part: Part::Whole, access: Access::Usual };
         let Some(mark) = text.iter().rposition(|byte| *byte == b'?') else { return Ok(whole) };
         if whole.path.symlink_metadata().is_ok() {
             return Ok(whole);
@@ -59,7 +80,7 @@ impl Spec {
             let ways = "write ?partition=2 or ?offset=1M, and &direct=true behind it or ?direct=true alone";
             Failure::usage(format!("image {shown}: {why}; {ways}"))
         };
-        let (mut part, mut direct) = (Part::Whole, false);
+        let (mut part, mut access) = (Part::Whole, Access::Usual);
         for one in asked.split('&') {
             match one.split_once('=') {
                 Some(("partition" | "offset", _)) if part != Part::Whole => {
@@ -74,12 +95,12 @@ impl Spec {
                     (Ok(bytes), _) | (_, Ok(Size::Bytes(bytes))) => part = Part::Offset(bytes),
                     _ => return Err(refused("not an offset in bytes")),
                 },
-                Some(("direct", "true")) => direct = true,
-                Some(("direct", "false")) => direct = false,
+                Some(("direct", "true")) => access = Access::Direct,
+                Some(("direct", "false")) => access = Access::Buffered,
                 _ => return Err(refused("the option behind the question mark is not known")),
             }
         }
-        Ok(Self { path: path(&text[..mark]), part, direct })
+        Ok(Self { path: path(&text[..mark]), part, access })
     }
 
     /// Whether `path` can hold an image: a regular file or a block device.
@@ -98,18 +119,13 @@ impl Spec {
     }
 
     /// Opens the device of the file system to write to it, locks it against all others, and checks that it can be written.
-    /// Writes nothing yet.
+    /// Writes nothing yet. The device's buffers are a part of caches of `caches_bytes`.
     ///
     /// # Errors
     /// As [`Spec::open`]; an obstacle to writing, with the hint that reading may work.
-    pub fn open_to_write(&self, otherwise: &str) -> Result<Arc<dyn WriteDevice>, Failure> {
+    pub fn open_to_write(&self, otherwise: &str, caches_bytes: u64) -> Result<Writable, Failure> {
         self.check_kind()?;
         let reading = "add --read-only to read it";
-        if self.direct {
-            return Err(
-                self.refused(format!("direct=true is for reading; leave it out, or {reading}"))
-            );
-        }
         let opened = users::when_unlocked(&self.path, || WritableFile::open(&self.path));
         let opened = opened.map_err(|who| {
             self.refused(format!("{who}; end that first (readers may share it, with --read-only)"))
@@ -127,7 +143,7 @@ impl Spec {
                 "{device} has it as its file; detach that first (losetup -d {device})"
             )));
         }
-        let whole: Arc<dyn WriteDevice> = Arc::new(whole);
+        let (whole, access) = self.past_the_cache(whole, caches_bytes)?;
         let device: Arc<dyn WriteDevice> = match self.range(&*whole)? {
             None => whole,
             Some((start, length)) => Arc::new(WritableWindow::new(whole, start, length)),
@@ -141,7 +157,25 @@ impl Spec {
         }
         uvfs_ext_write::writable(image.superblock())
             .map_err(|error| self.refused(format!("{error}; {reading}")))?;
-        Ok(device)
+        Ok(Writable { device, access })
+    }
+
+    /// The whole file, directly where that is wanted and the host can; and how it is accessed.
+    fn past_the_cache(
+        &self,
+        whole: WritableFile,
+        caches_bytes: u64,
+    ) -> Result<(Arc<dyn WriteDevice>, String), Failure> {
+        if self.access == Access::Buffered {
+            return Ok((Arc::new(whole), "buffered: direct=false was given".into()));
+        }
+        match DirectFile::new(whole, &self.path, caches_bytes) {
+            Ok(direct) => Ok((Arc::new(direct), "direct".into())),
+            Err(NotDirect { why, .. }) if self.access == Access::Direct => {
+                Err(self.refused(format!("{why}; leave direct=true out")))
+            }
+            Err(NotDirect { file, why }) => Ok((Arc::new(file), format!("buffered: {why}"))),
+        }
     }
 
     fn refused(&self, why: impl std::fmt::Display) -> Failure {
@@ -152,16 +186,16 @@ impl Spec {
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         self.check_kind()?;
         let open = || -> io::Result<Arc<dyn Device>> {
-            Ok(match self.direct {
-                true => Arc::new(DirectDevice::open(&self.path)?),
-                false => Arc::new(FileDevice::open(&self.path)?),
+            Ok(match self.access {
+                Access::Direct => Arc::new(DirectDevice::open(&self.path)?),
+                Access::Usual | Access::Buffered => Arc::new(FileDevice::open(&self.path)?),
             })
         };
         let opened = users::when_unlocked(&self.path, open)
             .map_err(|who| self.refused(format!("{who} to write; end that first")))?;
         let whole = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.refused("does not exist"),
-            io::ErrorKind::InvalidInput if self.direct => {
+            io::ErrorKind::InvalidInput if self.access == Access::Direct => {
                 self.refused("its file system has no direct reads; leave direct=true out")
             }
             _ => self.refused(crate::cause(&error)),
@@ -264,11 +298,13 @@ mod tests {
         assert_eq!(part("/no/disk.img?offset=1M").unwrap(), Part::Offset(1 << 20));
         assert_eq!(part("/no/disk.img?offset=512").unwrap(), Part::Offset(512));
         assert_eq!(part("/no/disk.img?offset=0").unwrap(), Part::Offset(0));
-        let direct = |text: &str| Spec::parse(text.as_bytes()).map(|spec| (spec.part, spec.direct));
-        assert_eq!(direct("/no/disk.img?direct=true").unwrap(), (Part::Whole, true));
-        let both = direct("/no/disk.img?partition=3&direct=true").unwrap();
-        assert_eq!(both, (Part::Partition(3), true));
-        assert!(!direct("/no/disk.img?direct=false&offset=1M").unwrap().1);
+        let access = |text: &str| Spec::parse(text.as_bytes()).map(|spec| (spec.part, spec.access));
+        assert_eq!(access("/no/disk.img").unwrap(), (Part::Whole, Access::Usual));
+        assert_eq!(access("/no/disk.img?direct=true").unwrap(), (Part::Whole, Access::Direct));
+        let both = access("/no/disk.img?partition=3&direct=true").unwrap();
+        assert_eq!(both, (Part::Partition(3), Access::Direct));
+        let offset = access("/no/disk.img?direct=false&offset=1M").unwrap();
+        assert_eq!(offset, (Part::Offset(1 << 20), Access::Buffered));
         for bad in [
             "?partition=0",
             "?partition=x",
@@ -290,6 +326,6 @@ mod tests {
         let path = folder.path().join("disk?partition=1");
         std::fs::write(&path, "").unwrap();
         let spec = Spec::parse(path.as_os_str().as_bytes()).unwrap();
-        assert_eq!(spec, Spec { path, part: Part::Whole, direct: false });
+        assert_eq!(spec, Spec { path, part: Part::Whole, access: Access::Usual });
     }
 }

@@ -27,6 +27,9 @@ pub(super) fn head(text: &mut String, report: &Value) {
     let since = show_time(report["since"].as_u64().unwrap_or(0));
     let (pid, version) = (string(&report["pid"]), string(&report["version"]));
     row(text, "daemon", &format!("pid {pid}, uvfs {version}, since {since}"));
+    if let Some(device) = report["options"]["device"].as_str() {
+        row(text, "device", device);
+    }
     row(text, "options", &options(&report["options"]));
     row(text, "files in reach", &string(&report["sandbox"]["files"]));
     row(text, "system calls", &string(&report["sandbox"]["system_calls"]));
@@ -61,6 +64,8 @@ pub(super) fn amount(value: &Value, unit: Unit) -> String {
 /// `allow-other, attr-timeout 1s`: flags that are set, and values that are given.
 fn options(options: &Value) -> String {
     let fields = options.as_object().into_iter().flatten();
+    // `device` has a row of its own.
+    let fields = fields.filter(|(name, _)| *name != "device");
     let shown = fields.filter_map(|(name, value)| match value {
         Value::Null | Value::Bool(false) => None,
         Value::Bool(true) => Some(name.replace('_', "-")),

@@ -50,7 +50,7 @@ impl Drop for Host {
 }
 
 /// The value of the row `name` of a report.
-fn row<'t>(report: &'t str, name: &str) -> &'t str {
+pub(crate) fn row<'t>(report: &'t str, name: &str) -> &'t str {
     let row = report.lines().find_map(|line| line.trim_start().strip_prefix(name));
     row.unwrap_or_else(|| panic!("no {name:?} in\n{report}")).trim()
 }

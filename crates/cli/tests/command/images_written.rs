@@ -79,7 +79,7 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Some of everything that a program does.
-fn work(on: &Path) {
+pub(crate) fn work(on: &Path) {
     let path = |name: &str| on.join(name);
     fs::create_dir(path("d")).unwrap();
     fs::write(path("file"), bytes(1, 300_000)).unwrap();

@@ -13,6 +13,7 @@ mod exit_status;
 mod fstab;
 mod hanging;
 mod images;
+mod images_direct;
 mod images_ended;
 mod images_flags;
 mod images_shared;

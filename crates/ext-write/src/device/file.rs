@@ -61,6 +61,11 @@ impl WritableFile {
         let length = file.seek(SeekFrom::End(0))?;
         Ok(Self { file, length, claim })
     }
+
+    /// The host's file.
+    pub(super) fn host(&self) -> &File {
+        &self.file
+    }
 }
 
 impl Device for WritableFile {
@@ -79,25 +84,7 @@ impl WriteDevice for WritableFile {
             return Err(beyond());
         }
         self.check()?;
-        let mut offset = offset;
-        for some in from.chunks(SLICES_MAX) {
-            let mut slices = some.to_vec();
-            let mut rest = slices.as_mut_slice();
-            // Empty slices at the head would look like a write of nothing.
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                match rustix::io::pwritev(&self.file, rest, offset) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(written) => {
-                        offset += written as u64;
-                        IoSlice::advance_slices(&mut rest, written);
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+        put_slices(&self.file, offset, from, 1)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -132,4 +119,35 @@ impl WriteDevice for WritableFile {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Writes all bytes of `from`. The system may write a part only; the next call then begins at a multiple of `unit`.
+pub(super) fn put_slices(
+    file: &File,
+    offset: u64,
+    from: &[IoSlice<'_>],
+    unit: u64,
+) -> io::Result<()> {
+    let mut offset = offset;
+    for some in from.chunks(SLICES_MAX) {
+        let mut slices = some.to_vec();
+        let mut rest = slices.as_mut_slice();
+        // Empty slices at the head would look like a write of nothing.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, offset) {
+                Ok(written) => {
+                    let written = written as u64 / unit * unit;
+                    if written == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    offset += written;
+                    IoSlice::advance_slices(&mut rest, written as usize);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }

@@ -10,10 +10,15 @@
 //! # Why
 //! A trait beside [`Device`] and not a part of it: code that only reads an image has no method to write it.
 
+mod direct;
+#[cfg(test)]
+mod direct_tests;
 mod file;
 mod memory;
+mod pool;
 pub mod testing;
 
+pub use direct::{DirectFile, NotDirect};
 pub use file::WritableFile;
 pub use memory::WritableMemory;
 
@@ -51,6 +56,24 @@ pub trait WriteDevice: Device {
     /// # Errors
     /// Those of the medium, except that it has no such operation.
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool>;
+
+    /// What the device counts, and the memory that it has.
+    fn counts(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
+}
+
+/// What a device counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Its requests bypass the host's page cache.
+    pub is_direct: bool,
+    /// Bytes of its buffers, in use or kept for the next request.
+    pub buffer_bytes: u64,
+    /// Requests that waited for a buffer.
+    pub buffer_waits: u64,
+    /// Writes of a part of a sector: each read the sector first.
+    pub partial_writes: u64,
 }
 
 /// A part of another device that is written: a partition, or all bytes from an offset on.
@@ -104,6 +127,10 @@ impl WriteDevice for WritableWindow {
         let place = self.within(offset, length).ok_or_else(beyond)?;
         self.device.discard(place, length)
     }
+
+    fn counts(&self) -> DeviceCounts {
+        self.device.counts()
+    }
 }
 
 /// A device whose flushes do nothing, except the last one. Writes outlive the process, but a crash of the machine may leave
@@ -136,6 +163,10 @@ impl WriteDevice for WithoutBarriers {
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.0.discard(offset, length)
+    }
+
+    fn counts(&self) -> DeviceCounts {
+        self.0.counts()
     }
 }
 
@@ -186,10 +217,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = direct_tests::folder();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![0; 20_000]).unwrap();
         check(Arc::new(WritableFile::open(&path).unwrap()));
+        std::fs::write(&path, vec![0; 20_000]).unwrap();
+        if let Some(device) = direct_tests::direct(&path) {
+            check(Arc::new(device));
+        }
         check(Arc::new(WritableMemory::new(vec![0; 20_000])));
         let whole = Arc::new(WritableMemory::new(vec![0; 40_000]));
         check(Arc::new(WritableWindow::new(whole.clone(), 10_000, 20_000)));

@@ -19,15 +19,104 @@ use std::io;
 use std::path::Path;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Alignment of direct reads: at least the block size of any disk.
-const PAGE: usize = 4096;
-/// Pages that are read at once, at most: 256 KiB.
-const PAGES_MAX: usize = 64;
+/// Alignment of [`AlignedBuffer`]: at least the block size of any disk.
+pub const PAGE: usize = 4096;
+/// Bytes that are read at once, at most.
+const BYTES_MAX: usize = 256 << 10;
 
 /// One aligned page.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
+
+/// Memory for direct requests: whole pages, aligned to [`PAGE`].
+#[derive(Clone, Default)]
+pub struct AlignedBuffer(Vec<Page>);
+
+impl std::fmt::Debug for AlignedBuffer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "AlignedBuffer({} bytes)", self.bytes().len())
+    }
+}
+
+impl AlignedBuffer {
+    /// At least `bytes` bytes, of zeros.
+    pub fn new(bytes: usize) -> Self {
+        let mut buffer = Self::default();
+        buffer.grow(bytes);
+        buffer
+    }
+
+    /// Makes it at least so long.
+    fn grow(&mut self, bytes: usize) {
+        if self.bytes().len() < bytes {
+            self.0.resize_with(bytes.div_ceil(PAGE), Page::new_zeroed);
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The bytes, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
+    }
+}
+
+/// Opens a file past the host's page cache.
+///
+/// # Errors
+/// Those of opening: [`io::ErrorKind::InvalidInput`] where the file system has no direct access.
+pub fn open(path: &Path, access: OFlags) -> io::Result<File> {
+    let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
+/// Fills `into` from `start` on by direct requests. The place, the memory and the length are whole `sector`s. Returns how many
+/// bytes there were.
+///
+/// # Errors
+/// Those of the medium.
+pub fn read_sectors(file: &File, sector: usize, start: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < into.len() {
+        match rustix::io::pread(file, &mut into[read..], start + read as u64) {
+            Err(rustix::io::Errno::INTR) => {}
+            // A read that ends within a sector is at the end of the file; the next one would not be aligned.
+            Ok(more) => {
+                read += more;
+                if more == 0 || !read.is_multiple_of(sector) {
+                    break;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(read)
+}
+
+/// Fills the beginning of `into` from `offset` on, through a buffer of whole `sector`s. Returns how many bytes it filled: all, or
+/// as many as the buffer has room for.
+///
+/// # Errors
+/// Those of the medium; [`io::ErrorKind::UnexpectedEof`] where the file ends.
+pub fn read_through(
+    file: &File,
+    sector: usize,
+    offset: u64,
+    into: &mut [u8],
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let skipped = (offset % sector as u64) as usize;
+    let wanted = (skipped + into.len()).next_multiple_of(sector).min(buffer.len());
+    let read = read_sectors(file, sector, offset - skipped as u64, &mut buffer[..wanted])?;
+    let now = into.len().min(wanted - skipped);
+    let found = buffer[..read].get(skipped..skipped + now).ok_or(io::ErrorKind::UnexpectedEof)?;
+    into[..now].copy_from_slice(found);
+    Ok(now)
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -43,33 +132,13 @@ impl DirectDevice {
     /// [`io::ErrorKind::WouldBlock`] if it is locked exclusively; [`io::ErrorKind::InvalidInput`] where the file system has no
     /// direct reads.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::open(path.as_ref(), flags, Mode::empty())?);
+        let mut file = open(path.as_ref(), OFlags::RDONLY)?;
         lock_to_read(&file)?;
         let length = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         let device = Self { file, length };
         // Some file systems let it be opened and refuse the first read.
         device.read_at(0, &mut [0; 1][..usize::from(length > 0)])?;
         Ok(device)
-    }
-
-    /// Fills `into` with pages from `start` on, which is a multiple of a page; how many bytes there were.
-    fn pages_at(&self, start: u64, into: &mut [Page]) -> io::Result<usize> {
-        let (bytes, mut read) = (into.as_mut_bytes(), 0);
-        while read < bytes.len() {
-            match rustix::io::pread(&self.file, &mut bytes[read..], start + read as u64) {
-                Err(rustix::io::Errno::INTR) => {}
-                // A read that ends within a page is at the end of the file; the next one would not be aligned.
-                Ok(more) => {
-                    read += more;
-                    if more == 0 || !read.is_multiple_of(PAGE) {
-                        break;
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(read)
     }
 }
 
@@ -79,21 +148,13 @@ impl Device for DirectDevice {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        thread_local!(static PAGES: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) });
-        PAGES.with_borrow_mut(|pages| {
-            let (mut at, mut rest) = (offset, into);
-            while !rest.is_empty() {
-                let skipped = (at % PAGE as u64) as usize;
-                let wanted = (skipped + rest.len()).div_ceil(PAGE).min(PAGES_MAX);
-                if pages.len() < wanted {
-                    pages.resize_with(wanted, Page::new_zeroed);
-                }
-                let read = self.pages_at(at - skipped as u64, &mut pages[..wanted])?;
-                let now = rest.len().min(wanted * PAGE - skipped);
-                let found = pages.as_bytes()[..read].get(skipped..skipped + now);
-                let (part, behind) = rest.split_at_mut(now);
-                part.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-                (at, rest) = (at + now as u64, behind);
+        thread_local!(static BUFFER: RefCell<AlignedBuffer> = RefCell::default());
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.grow((into.len() + PAGE).min(BYTES_MAX));
+            let mut done = 0;
+            while done < into.len() {
+                let (at, rest) = (offset + done as u64, &mut into[done..]);
+                done += read_through(&self.file, PAGE, at, rest, buffer.bytes_mut())?;
             }
             Ok(())
         })

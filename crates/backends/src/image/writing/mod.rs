@@ -66,22 +66,26 @@ impl Default for WritingConfig {
 #[derive(Debug)]
 pub struct WritingImage {
     volume: Arc<Volume>,
+    device: Arc<dyn WriteDevice>,
     tenant: Arc<Metadata>,
     commits: Commits,
     poisoned: Poisoned,
 }
 
-/// The bytes of an image in memory.
+/// The bytes of an image in memory: its metadata, and the buffers of its device.
 #[derive(Debug)]
-struct Metadata(Arc<Volume>);
+struct Metadata {
+    volume: Arc<Volume>,
+    device: Arc<dyn WriteDevice>,
+}
 
 impl Tenant for Metadata {
     fn held_bytes(&self) -> u64 {
-        self.0.held_bytes()
+        self.volume.held_bytes() + self.device.counts().buffer_bytes
     }
 
     fn shrink(&self, bytes: u64) {
-        self.0.shrink(bytes);
+        self.volume.shrink(bytes);
     }
 }
 
@@ -94,11 +98,12 @@ impl WritingImage {
         device: Arc<dyn WriteDevice>,
         config: &WritingConfig,
     ) -> uvfs_ext_write::Result<Self> {
-        let volume = Arc::new(Volume::with_buffers(device, config.cache_bytes)?);
+        let volume = Arc::new(Volume::with_buffers(device.clone(), config.cache_bytes)?);
         let commits = Commits::start(volume.clone(), config.commit_interval)?;
         Ok(Self {
-            tenant: Arc::new(Metadata(volume.clone())),
+            tenant: Arc::new(Metadata { volume: volume.clone(), device: device.clone() }),
             volume,
+            device,
             commits,
             poisoned: Poisoned::new(),
         })
@@ -310,6 +315,7 @@ impl Backend for WritingImage {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let (counts, now) = (self.volume.counts(), self.volume.journal());
+        let device = self.device.counts();
         let replayed = self.volume.recovery().map_or(0, |recovery| recovery.blocks as u64);
         vec![
             ("replayed_blocks", replayed),
@@ -334,6 +340,10 @@ impl Backend for WritingImage {
             ("journal_checkpointed_blocks", counts.checkpointed_blocks),
             ("journal_log_waits", counts.log_waits),
             ("journal_ended", u64::from(self.volume.failure().is_some())),
+            ("device_direct", device.is_direct.into()),
+            ("device_buffer_bytes", device.buffer_bytes),
+            ("device_buffer_waits", device.buffer_waits),
+            ("device_partial_writes", device.partial_writes),
             ("device_errors", counts.device_errors),
             ("refused_after_end", counts.refused),
         ]
