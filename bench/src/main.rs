@@ -32,6 +32,7 @@ mod policies;
 mod server;
 mod system;
 mod tree;
+mod users;
 mod walk;
 mod watch;
 
@@ -68,6 +69,8 @@ enum Bench {
     Watch(watch::WatchArguments),
     /// A disk image, against the kernel on a loop device and against fuse2fs
     Image(image::ImageArguments),
+    /// Users of one machine on one and two processors, on a disk image: the mix that Peacock (1992) measured with
+    Users(users::UsersArguments),
     /// The cost of the lock meter: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files on request; started by `clean` as the program whose memory is bounded
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Watch(arguments) => watch::run(&arguments),
         Bench::Image(arguments) => image::run(&arguments),
+        Bench::Users(arguments) => users::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             let BareArguments { mountpoint, readers, transport, stuck_ms } = arguments;

@@ -84,6 +84,27 @@ fn policies_count_requests_for_names_and_pages() {
 }
 
 #[test]
+fn users_take_their_turns_on_one_and_two_processors() {
+    let (_, output) = bench(&["users", "--tiny", "--json", "--systems", "uvfs,computing"]);
+    let (lines, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let systems: Vec<String> = lines.lines().map(|line| field(line, "system")).collect();
+    if said.contains("uvfs is left out: no mke2fs") {
+        uvfs_skip::lacking("no mke2fs");
+        return;
+    }
+    assert_eq!(systems, ["uvfs", "computing", "uvfs", "computing"], "{said}");
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+        assert!(line["bench"] == "users" && line["unit"] == "k/s", "{line}");
+        assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
+    }
+    let (_, output) = bench(&["users", "--tiny", "--systems", "computing"]);
+    let tables = text(&output.stdout);
+    assert!(tables.contains("not measured") && tables.contains("computing: times one"), "{tables}");
+}
+
+#[test]
 fn walks_refuse_unknown_cases_with_the_known_ones() {
     let (_, output) = bench(&["walk", "--case", "nonsense"]);
     assert_eq!(output.status.code(), Some(1));

@@ -20,6 +20,7 @@ mod rows;
 mod single;
 mod speed;
 mod tables;
+mod users;
 mod uvfs;
 
 use clap::Args;
@@ -30,7 +31,8 @@ use uvfs_bench_kit::report::Report;
 use uvfs_bench_kit::{cleanup, machine};
 
 /// The cases, in this order.
-const CASES: [&str; 8] = ["single", "known", "bugs", "oltp", "paper", "uvfs", "rows", "speed"];
+const CASES: [&str; 9] =
+    ["single", "known", "bugs", "oltp", "paper", "uvfs", "rows", "users", "speed"];
 
 const EXAMPLES: &str = "Cases:
   single  twenty programs of one thread: simulated time beside this machine's
@@ -40,6 +42,7 @@ const EXAMPLES: &str = "Cases:
   paper   histogram, structures, line tables, one node against two, of the server and of uvfs
   uvfs    curves of the warm walk, of page lookups, of inserts and removals
   rows    the caches of Peacock (1992) in three ways of locking, and metadata of a disk image
+  users   the mix of programs that Peacock (1992) measured with, on disk images of eight disks and of one
   speed   what a run costs the host: against one native thread, a second, a sweep
 Examples:
   uvfs-bench-papers contention --quick
@@ -129,6 +132,7 @@ pub(crate) fn run(arguments: &ContentionArguments) -> io::Result<()> {
             "paper" => paper::run(&workshop, &mut pages),
             "uvfs" => uvfs::run(&workshop, &mut pages),
             "rows" => rows::run(&workshop, &mut pages),
+            "users" => users::run(&workshop, &mut pages),
             _ => speed::run(&workshop, &mut pages),
         };
         if let Err(why) = done {

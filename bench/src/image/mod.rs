@@ -15,7 +15,7 @@
 //! processes; the spread shows that.
 
 mod large;
-mod mounts;
+pub(crate) mod mounts;
 mod process;
 mod writing;
 

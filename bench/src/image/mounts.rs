@@ -28,7 +28,7 @@ pub(super) const SYSTEMS: [System; 3] = [System::Uvfs, System::Kernel, System::F
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum System {
+pub(crate) enum System {
     /// The mount tool of the same build, with its defaults.
     Uvfs,
     /// ext4 on a loop device.
@@ -47,7 +47,7 @@ impl System {
     }
 
     /// Why this machine does not have it.
-    pub(super) fn absent(self, places: &Places) -> Option<String> {
+    pub(crate) fn absent(self, places: &Places) -> Option<String> {
         let found = match self {
             System::Uvfs => places.uvfs.is_some(),
             System::Kernel => Path::new("/dev/loop-control").exists(),
@@ -64,7 +64,7 @@ impl System {
 
 /// The purpose of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// Only to be read.
     Reading,
     /// To be written, too.
@@ -73,7 +73,7 @@ pub(super) enum Wanted {
 
 /// A mount of the image.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub(crate) struct Mounted {
     root: PathBuf,
     /// Absent if the kernel serves it.
     server: Option<Server>,
@@ -81,7 +81,7 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// Mounts `image`; the mount is unused.
-    pub(super) fn start(
+    pub(crate) fn start(
         system: System,
         places: &Places,
         image: &Path,
@@ -135,7 +135,7 @@ impl Mounted {
     }
 
     /// Where clients work.
-    pub(super) fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 }
@@ -200,7 +200,7 @@ pub(super) fn make(places: &Places, files: usize, large_bytes: u64) -> io::Resul
 }
 
 /// A new image of `bytes` with an empty file system.
-pub(super) fn make_empty(path: &Path, bytes: u64) -> io::Result<()> {
+pub(crate) fn make_empty(path: &Path, bytes: u64) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut make = Command::new("mke2fs");
     make.args(["-q", "-F", "-t", "ext4", "-b", "4096"]).arg(path);

@@ -23,7 +23,7 @@ mod files;
 mod fxmark;
 mod grid;
 mod latency;
-mod place;
+pub(crate) mod place;
 mod rivals;
 mod store;
 mod storms;

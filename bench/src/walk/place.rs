@@ -33,7 +33,7 @@ fn base_of(program: &Path) -> PathBuf {
 
 /// A tmpfs of this run, and a handle of its top directory. Unmounted when dropped.
 #[derive(Debug)]
-pub(super) struct Tmpfs {
+pub(crate) struct Tmpfs {
     at: PathBuf,
     top: Option<OwnedFd>,
 }
@@ -43,7 +43,7 @@ impl Tmpfs {
     ///
     /// # Errors
     /// Says that it needs root if that is why.
-    pub(super) fn mount(name: &str) -> io::Result<Self> {
+    pub(crate) fn mount(name: &str) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             let why = "mounting a tmpfs needs root";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
@@ -59,6 +59,11 @@ impl Tmpfs {
         let mut mounted = Self { at, top: None };
         mounted.top = Some(rustix::fs::open(&mounted.at, flags, Mode::empty())?);
         Ok(mounted)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.at
     }
 
     /// Its top directory.

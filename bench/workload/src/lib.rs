@@ -2,12 +2,13 @@
 //!
 //! # Boundary
 //! Knows no system. [`tree`], [`paths`] and [`timed`] are walks; [`keys`] are indexes of a tree's slots, [`traces`]
-//! keys of a cache; [`team`] runs threads together and times their phases; [`child`] is a process that answers lines.
+//! keys of a cache; [`users`] is a mix of programs over files; [`team`] runs threads together and times their phases;
+//! [`child`] is a process that answers lines.
 //!
 //! # Why
 //! `bench` and `bench-compare` are built apart, with other dependencies and allocators, and must do the same work in
-//! the same order under the same clock. So this crate is small and depends only on `rustix`. Weakness: only the digest
-//! in the walk's protocol detects a rival that was built from older files.
+//! the same order under the same clock. So this crate is small and depends only on `rustix`, and with the feature `vfs`,
+//! which no rival has, on uvfs. Weakness: only the digest in the walk's protocol detects a rival that was built from older files.
 
 #![forbid(unsafe_code)]
 
@@ -18,3 +19,4 @@ pub mod team;
 pub mod timed;
 pub mod traces;
 pub mod tree;
+pub mod users;
