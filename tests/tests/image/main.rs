@@ -1,4 +1,5 @@
 //! Disk images, compared with the kernel's ext4.
 
 mod cuts;
+mod direct;
 mod twin;

@@ -32,7 +32,7 @@ const LENGTH_MAX: u64 = 200_000;
 const OLD: u64 = 1_000_000_000;
 
 /// Runs a command for a minute at most.
-fn done(program: &str, arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn done(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("timeout").args(["-k", "2", "60", program]).args(arguments).output();
     let output = output.map_err(|error| format!("timeout: {error}"))?;
     let told =
@@ -40,15 +40,15 @@ fn done(program: &str, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{program} {arguments:?}: {told:?}")) }
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
 /// Mounted by the kernel until it is dropped.
-struct Kernel(PathBuf);
+pub(crate) struct Kernel(PathBuf);
 
 impl Kernel {
-    fn mount(image: &Path, on: &Path) -> Self {
+    pub(crate) fn mount(image: &Path, on: &Path) -> Self {
         done("mount", &["-t", "ext4", "-o", "loop,nodev", text(image), text(on)]).unwrap();
         Self(on.to_owned())
     }

@@ -149,16 +149,18 @@ impl DirectFile {
     /// A second descriptor, for direct requests, and their units.
     pub(super) fn open(file: &WritableFile, path: &Path) -> Result<(File, (usize, usize)), String> {
         let words = |error: io::Error| error.to_string();
+        let about = |file: &File| file.metadata().map_err(words);
+        let ours = about(file.host())?;
         let system = rustix::fs::fstatfs(file.host()).map_err(|error| words(error.into()))?;
-        if matches!(system.f_type as i64, TMPFS | RAMFS) {
+        // The node of a block device lies in /dev, which is in memory.
+        if ours.is_file() && matches!(system.f_type as i64, TMPFS | RAMFS) {
             return Err("its file system is in memory".into());
         }
         let direct = direct::open(path, OFlags::RDWR).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => "its file system has no direct access".into(),
             _ => words(error),
         })?;
-        let about = |file: &File| file.metadata().map_err(words);
-        let (ours, theirs) = (about(file.host())?, about(&direct)?);
+        let theirs = about(&direct)?;
         let identity = |of: &std::fs::Metadata| (of.dev(), of.ino(), of.rdev());
         if identity(&ours) != identity(&theirs) {
             return Err("another file took its place".into());

@@ -16,6 +16,7 @@ use crate::lock_order::EXT_MEMORY;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::device::direct::{AlignedBuffer, PAGE};
 
 /// The pool.
@@ -26,6 +27,10 @@ pub(super) struct Pool {
     bytes_max: usize,
     /// The largest buffer.
     piece_bytes: usize,
+    /// `State::bytes`, for the budget, which holds a lock of its own when it asks.
+    held: AtomicU64,
+    /// Threads that found no room when they asked.
+    waits: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -38,8 +43,6 @@ struct State {
     next: u64,
     /// The ticket of the thread whose turn it is.
     turn: u64,
-    /// Threads that found no room when they asked.
-    waits: u64,
 }
 
 /// A lent buffer; it returns to its pool when it is dropped.
@@ -57,13 +60,20 @@ impl Pool {
         let quarter = (bytes_max / 4).max(PAGE);
         let piece_bytes = (1 << quarter.ilog2()).min(piece_max);
         let state = Mutex::new(&EXT_MEMORY, State::default());
-        Self { state, changed: Condvar::default(), bytes_max, piece_bytes }
+        Self {
+            state,
+            changed: Condvar::default(),
+            bytes_max,
+            piece_bytes,
+            held: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+        }
     }
 
     /// Bytes of all buffers now, and how often a thread waited for one.
     pub(super) fn counts(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        (state.bytes as u64, state.waits)
+        // ORDERING: Relaxed; statistics, nothing is reached through them.
+        (self.held.load(Relaxed), self.waits.load(Relaxed))
     }
 
     /// A buffer of at least `bytes`, or of the size of the largest buffer if that is less. Waits while all are lent. Its old contents are in it.
@@ -79,10 +89,13 @@ impl Pool {
             {
                 break found;
             }
-            state.waits += u64::from(!has_waited);
+            // ORDERING: Relaxed; as in `counts`.
+            self.waits.fetch_add(u64::from(!has_waited), Relaxed);
             has_waited = true;
             self.changed.wait(&mut state);
         };
+        // ORDERING: Relaxed; as in `counts`.
+        self.held.store(state.bytes as u64, Relaxed);
         state.turn += 1;
         // There may be room for the next thread, too.
         let others = state.next > state.turn;
