@@ -493,7 +493,8 @@ impl From<Atime> for AccessTimes {
 /// Where file data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PageCache {
-    /// The best for the source: the kernel caches RAM, host directories and images already
+    /// The best for the source: the kernel caches RAM and host directories already; images that are written are
+    /// cached as with write-back
     Auto,
     /// Not by uvfs; every request goes to the source
     Off,

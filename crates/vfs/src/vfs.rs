@@ -492,7 +492,11 @@ impl Core {
     /// Whether written data stays here for a while.
     pub(crate) fn writes_back(&self) -> bool {
         match self.capabilities.writes {
-            Writes::Anywhere => self.caches_pages() && self.config.pages == PagePolicy::WriteBack,
+            Writes::Anywhere => match self.config.pages {
+                PagePolicy::WriteBack => true,
+                PagePolicy::Auto => self.caches_pages() && self.capabilities.writes_back,
+                PagePolicy::WriteThrough | PagePolicy::Off => false,
+            },
             Writes::Append => false,
             Writes::WholeFile => true,
         }

@@ -1,5 +1,6 @@
 //! Disk images, compared with the kernel's ext4.
 
 mod cuts;
+mod delayed;
 mod direct;
 mod twin;

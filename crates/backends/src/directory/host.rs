@@ -117,6 +117,7 @@ impl Host {
             waits: Waits::Sometimes,
             opens: Opens::Tracked,
             caching: PageCaching::Store,
+            writes_back: false,
             read_only: false,
             acls: self.acls,
             os_files: true,

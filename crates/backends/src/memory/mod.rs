@@ -159,6 +159,7 @@ impl Backend for MemoryBackend {
             waits: Waits::Never,
             opens: Opens::Stateless,
             caching: PageCaching::Store,
+            writes_back: false,
             read_only: false,
             acls: true,
             os_files: false,

@@ -1,14 +1,12 @@
-//! Contents of files: written, made longer and shorter, preallocated, punched.
+//! Contents of files: made longer and shorter, preallocated, punched. [`super::write`] writes them.
 //!
 //! # Why
-//! Data is written to its place within the handle that makes it reachable (V4), a run of blocks at a time. An operation that a
-//! crash interrupts leaves a file that is too short, never one with old data of other files in its blocks. The rest of a file's
-//! last block is zeroed when the file becomes shorter, and again when it grows: another writer may have left data there.
-//! Weakness: the handle is held while the device writes.
+//! The rest of a file's last block is zeroed when the file becomes shorter, and again when it grows: another writer may have left
+//! data there.
 
 use super::change::Privileges;
 use super::flags::{may_change, may_grow};
-use super::groups::{From, corrupt};
+use super::groups::From;
 use super::undo::Op;
 use super::{CREDITS, State, Volume, time};
 use crate::error::{Error, Result};
@@ -16,98 +14,16 @@ use std::io::IoSlice;
 use std::ops::Range;
 use uvfs_ext::encode::extent::Extent;
 use uvfs_ext::encode::inode::Time;
-use uvfs_ext::{Inode, Kind, Passed, Place, Run, windows};
+use uvfs_ext::{Inode, Kind, Passed, Place, windows};
 
-/// Blocks that are written in one handle.
+/// Blocks that are set aside in one handle.
 const BLOCKS_AT_ONCE: u64 = 1024;
 /// Zeros that are written in one call.
 const ZEROS_AT_ONCE: u64 = 1 << 20;
 /// One more than the last block that a file can have.
-const END: u64 = (1 << 32) - 1;
+pub(super) const END: u64 = (1 << 32) - 1;
 
 impl Volume {
-    /// Writes `bytes` at `offset` of a file, which grows if need be.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] and those of the device: then a part of them, from the beginning, may have been written, as the size
-    /// tells; [`Error::NotPermitted`] by flags.
-    pub fn write(&self, number: u32, offset: u64, bytes: &[u8]) -> Result<()> {
-        match self.write_at(number, WriteAt::Offset(offset), bytes, Privileges::Stay)? {
-            written if written < bytes.len() => Err(Error::NoSpace),
-            _ => Ok(()),
-        }
-    }
-
-    /// Writes `bytes`, and removes the rights in `privileges` from the file. Returns how many were written, from the beginning.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] and those of the device, if nothing was written; [`Error::NotPermitted`] by flags.
-    pub fn write_at(
-        &self,
-        number: u32,
-        at: WriteAt,
-        bytes: &[u8],
-        privileges: Privileges<'_>,
-    ) -> Result<usize> {
-        let size = u64::from(self.image.superblock().block_size);
-        let node = self.node(number);
-        let mut state = node.state.write();
-        let mut inode = self.file(number)?;
-        let offset = match at {
-            WriteAt::Offset(offset) => offset,
-            WriteAt::End => inode.size(),
-        };
-        if offset < inode.size() {
-            may_change(&inode)?;
-        }
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| end.div_ceil(size) <= END);
-        let end = end.ok_or(Error::TooLarge)?;
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        self.drop_privileges(&mut inode, &mut state, privileges)?;
-        if offset > inode.size() {
-            self.clear_behind_end(&inode)?;
-        }
-        let mut at = offset;
-        while at < end {
-            let block = at / size;
-            let last = end.div_ceil(size).min(block + BLOCKS_AT_ONCE);
-            let run = self.image.map(&inode, block..last)?[0];
-            let piece = at..end.min((run.logical + run.length) * size);
-            let part = &bytes[(at - offset) as usize..(piece.end - offset) as usize];
-            match self.write_run(&mut inode, &mut state, run, piece, part) {
-                Ok(to) => at = to,
-                Err(error) if at == offset => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok((at - offset) as usize)
-    }
-
-    /// Writes the beginning of `piece`, which lies in one run of a file; gives how far it came.
-    fn write_run(
-        &self,
-        inode: &mut Inode,
-        state: &mut State,
-        run: Run,
-        piece: Range<u64>,
-        part: &[u8],
-    ) -> Result<u64> {
-        let written = self.operate_on(inode, CREDITS, |op, inode| {
-            op.write_run(inode, state, run, &piece, part, Convert::Part)
-        });
-        match (written, run.place) {
-            // There is no block for a node of the tree: without a split, none is needed.
-            (Err(Error::NoSpace), Place::Unwritten(_)) => {
-                self.operate_on(inode, CREDITS, |op, inode| {
-                    op.write_run(inode, state, run, &piece, part, Convert::Extent)
-                })
-            }
-            (written, _) => written,
-        }
-    }
-
     /// Sets the size of a file.
     ///
     /// # Errors
@@ -126,7 +42,10 @@ impl Volume {
         let mut inode = self.file(number)?;
         may_change(&inode)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
-        self.set_length(inode, &mut state, length)
+        self.set_length(inode, &mut state, length)?;
+        let size = u64::from(self.image.superblock().block_size);
+        self.drop_reserved(number, length.div_ceil(size)..u64::MAX);
+        Ok(())
     }
 
     pub(super) fn set_length(
@@ -263,6 +182,8 @@ impl Volume {
                     op.put_inode(inode, state)?;
                     Ok(length)
                 })?;
+                self.drop_reserved(inode.number, at..at + u64::from(length));
+                self.renew_nodes(inode);
                 at += u64::from(length);
             } else {
                 at += run.length;
@@ -295,6 +216,7 @@ impl Volume {
         let mut inode = self.file(number)?;
         may_change(&inode)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
+        self.drop_reserved(number, range.start.div_ceil(size)..range.end / size);
         if range.start >= inode.size() {
             // As the kernel's: asking for a hole changes the file, also where there is nothing.
             return self.end_allocation(inode, &mut state, range.end, Grow::Nothing);
@@ -360,7 +282,7 @@ impl Volume {
     }
 
     /// Zeros behind the end of a file up to the end of its last block: a part of it when it grows.
-    fn clear_behind_end(&self, inode: &Inode) -> Result<()> {
+    pub(super) fn clear_behind_end(&self, inode: &Inode) -> Result<()> {
         let size = u64::from(self.image.superblock().block_size);
         let from = inode.size();
         if from.is_multiple_of(size) {
@@ -385,7 +307,7 @@ impl Volume {
     }
 
     /// Writes zeros to these bytes of the device.
-    fn write_zeros(&self, range: Range<u64>) -> Result<()> {
+    pub(super) fn write_zeros(&self, range: Range<u64>) -> Result<()> {
         let zeros = vec![0; (range.end - range.start).min(ZEROS_AT_ONCE) as usize];
         let mut at = range.start;
         while at < range.end {
@@ -397,7 +319,7 @@ impl Volume {
     }
 
     /// A regular file whose data this crate writes, and which may grow.
-    fn file(&self, number: u32) -> Result<Inode> {
+    pub(super) fn file(&self, number: u32) -> Result<Inode> {
         let inode = self.load(number)?;
         match inode.kind() {
             Some(Kind::Regular) => {}
@@ -418,24 +340,6 @@ fn has_extents(inode: &Inode) -> bool {
     inode.block_bytes()[2..4] != [0, 0]
 }
 
-/// The part of a preallocated extent that becomes written by a write to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Convert {
-    /// That part: the extent is split.
-    Part,
-    /// All of it: its other blocks get zeros.
-    Extent,
-}
-
-/// The target of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteAt {
-    /// There.
-    Offset(u64),
-    /// Wherever the file ends when it happens.
-    End,
-}
-
 /// Whether a file grows when blocks are set aside behind its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grow {
@@ -446,74 +350,6 @@ pub enum Grow {
 }
 
 impl Op<'_> {
-    /// Writes the beginning of `piece`, which lies in `run`; gives how far it came.
-    fn write_run(
-        &mut self,
-        inode: &mut Inode,
-        state: &mut State,
-        run: Run,
-        piece: &Range<u64>,
-        part: &[u8],
-        convert: Convert,
-    ) -> Result<u64> {
-        let size = u64::from(self.volume.image.superblock().block_size);
-        let part_to = |end: u64| {
-            let end = piece.end.min(end * size);
-            (end, &part[..(end - piece.start) as usize])
-        };
-        let end = match run.place {
-            Place::At(block) => {
-                let (end, part) = part_to(run.logical + run.length);
-                self.put_data(block, run.logical, piece.start, part, true)?;
-                end
-            }
-            Place::Unwritten(block) => {
-                let extent = self.last_extent_before(inode, run.logical + 1)?;
-                let extent = extent.filter(|extent| extent.end() > run.logical);
-                let extent = extent.ok_or_else(|| corrupt("an extent is in two places", block))?;
-                let first = u64::from(extent.logical);
-                let range = run.logical..(run.logical + run.length).min(extent.end());
-                let (end, part) = part_to(range.end);
-                let range = range.start..end.div_ceil(size);
-                self.put_data(block, run.logical, piece.start, part, false)?;
-                if convert == Convert::Part {
-                    self.mark_written(inode, range)?;
-                } else {
-                    let at = |logical: u64| (extent.start + (logical - first)) * size;
-                    self.volume.write_zeros(at(first)..at(range.start))?;
-                    self.volume.write_zeros(at(range.end)..at(extent.end()))?;
-                    self.mark_written(inode, first..extent.end())?;
-                }
-                end
-            }
-            Place::Hole => {
-                let most = u64::from(Extent::length_max(false)).min(run.length);
-                let goal = self.goal(inode, run.logical)?;
-                let blocks = self.allocate_next(inode.number, goal, most as u32, From::Free)?;
-                let length = (blocks.end - blocks.start) as u32;
-                let (end, part) = part_to(run.logical + u64::from(length));
-                self.put_data(blocks.start, run.logical, piece.start, part, false)?;
-                let logical = run.logical as u32;
-                let extent = Extent { logical, start: blocks.start, length, unwritten: false };
-                self.insert_extent(inode, extent)?;
-                self.add_blocks(inode, i64::from(length))?;
-                end
-            }
-        };
-        let grows = end > inode.size();
-        if grows {
-            inode.set_size(end);
-        }
-        let now = time::now();
-        inode.set_time(Time::Modified, now);
-        inode.set_time(Time::Changed, now);
-        match run.place {
-            Place::At(_) if !grows => self.put_times(inode, state)?,
-            _ => self.put_inode(inode, state)?,
-        }
-        Ok(end)
-    }
-
     /// Where block `logical` of a file is best put: behind the block before it, else near the inode.
     pub(super) fn goal(&self, inode: &Inode, logical: u64) -> Result<u64> {
         Ok(match self.last_extent_before(inode, logical)? {

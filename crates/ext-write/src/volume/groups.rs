@@ -85,6 +85,8 @@ struct Space {
     waiting: u64,
     /// The last blocks, which only trees may take.
     kept: u64,
+    /// Free blocks that are reserved for data that is not written yet, and for its nodes ([`super::reserve`]).
+    reserved: u64,
     inodes: u64,
     directories: u64,
     /// Groups that were set aside.
@@ -105,6 +107,8 @@ pub(super) struct Groups {
 pub struct Room {
     /// Free blocks.
     pub free_blocks: u64,
+    /// Those of them that are reserved for data that is not written yet.
+    pub reserved_blocks: u64,
     /// Free inodes.
     pub free_inodes: u32,
     /// Groups with a damaged bitmap, of those that were used since the volume was opened: they are set aside.
@@ -119,20 +123,40 @@ pub(super) enum From {
     /// The last ones, too: for nodes of trees. An overwrite of preallocated blocks and a hole may have to split one, and
     /// both have to work on a full volume.
     Kept,
+    /// Blocks that the inode of the operation has reserved.
+    Reserved,
 }
 
-/// The new state of blocks or of an inode.
+/// The new state of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Free,
     Taken,
 }
 
-/// Whether the blocks wait for a commit while they are free.
+/// A change of the use of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    Never,
-    Now,
+pub(super) enum BlockChange {
+    /// They are allocated, and were counted before ([`Groups::count_taken`]).
+    Take,
+    /// An allocation is undone.
+    UndoTake(From),
+    /// They are freed, and wait for a commit.
+    Free,
+    /// That is undone.
+    UndoFree,
+}
+
+impl Space {
+    /// How many blocks an allocation may take.
+    fn available(&self, from: From) -> u64 {
+        let not = match from {
+            From::Free => self.kept + self.reserved,
+            From::Kept => self.reserved,
+            From::Reserved => 0,
+        };
+        self.free.saturating_sub(self.waiting + not)
+    }
 }
 
 /// Blocks that are kept for nodes of trees.
@@ -144,6 +168,9 @@ enum Claims {
     Avoid,
     Take,
 }
+
+/// How often all groups are searched for a block that is reserved.
+const RESERVED_LOOKS: usize = 4;
 
 /// Whether it waits for a group that is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +201,7 @@ impl Groups {
         let space = self.space.lock();
         Room {
             free_blocks: space.free,
+            reserved_blocks: space.reserved,
             free_inodes: u32::try_from(space.inodes).unwrap_or(u32::MAX),
             damaged_groups: space.damaged,
         }
@@ -181,9 +209,46 @@ impl Groups {
 
     /// How many blocks an allocation may take.
     fn available(&self, from: From) -> u64 {
-        let space = self.space.lock();
-        let kept = if from == From::Free { space.kept } else { 0 };
-        space.free.saturating_sub(space.waiting + kept)
+        self.space.lock().available(from)
+    }
+
+    /// Counts as many of `blocks` as taken as an allocation may take; returns how many. The count comes before the bits change:
+    /// two threads cannot take the same last blocks, and none takes what another has reserved.
+    fn count_taken(&self, blocks: u64, from: From) -> u64 {
+        let mut space = self.space.lock();
+        let taken = blocks.min(space.available(from));
+        space.free -= taken;
+        if from == From::Reserved {
+            space.reserved = space.reserved.saturating_sub(taken);
+        }
+        taken
+    }
+
+    /// The blocks that [`Groups::count_taken`] counted are not taken.
+    fn count_untaken(&self, blocks: u64, from: From) {
+        let mut space = self.space.lock();
+        space.free += blocks;
+        if from == From::Reserved {
+            space.reserved += blocks;
+        }
+    }
+
+    /// Reserves so many blocks, or none.
+    pub(super) fn reserve(&self, blocks: u64) -> bool {
+        let mut space = self.space.lock();
+        let fits = blocks <= space.available(From::Free);
+        if fits {
+            space.reserved += blocks;
+        }
+        fits
+    }
+
+    /// Reserved blocks are not needed.
+    pub(super) fn unreserve(&self, blocks: u64) {
+        if blocks > 0 {
+            let mut space = self.space.lock();
+            space.reserved = space.reserved.saturating_sub(blocks);
+        }
     }
 
     /// Blocks that data, names and attributes cannot have.
@@ -274,15 +339,17 @@ fn descriptor(number: u32, superblock: &Superblock) -> Range<usize> {
 
 impl Op<'_> {
     /// Takes up to `want` blocks in a row, near `goal`.
-    pub(super) fn allocate(&mut self, goal: u64, want: u32, from: From) -> Result<Range<u64>> {
+    pub(super) fn allocate(&mut self, goal: u64, want: u32, kind: From) -> Result<Range<u64>> {
         self.may_fail()?;
-        let available = self.volume.groups.available(from);
+        let available = self.volume.groups.available(kind);
         let want = u64::from(want).min(available) as u32;
         let superblock = self.volume.image.superblock();
         let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
         let first = group_of(goal, superblock);
-        let tries =
-            [(Busy::Skip, Claims::Avoid), (Busy::Wait, Claims::Avoid), (Busy::Wait, Claims::Take)];
+        // A reserved block is in some group, but others may free and take blocks while this thread looks.
+        let looks = if kind == From::Reserved { RESERVED_LOOKS } else { 1 };
+        let tries = [(Busy::Skip, Claims::Avoid), (Busy::Wait, Claims::Avoid)].into_iter();
+        let tries = tries.chain(std::iter::repeat_n((Busy::Wait, Claims::Take), looks));
         for (busy, claims) in tries {
             if claims == Claims::Take {
                 self.volume.groups.release_all_windows(superblock);
@@ -290,7 +357,8 @@ impl Op<'_> {
             for step in 0..if want == 0 { 0 } else { superblock.groups } {
                 let number = (first + step) % superblock.groups;
                 let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
-                if let Some(run) = self.allocate_in(number, from as u32, want, busy, claims)? {
+                let search = (from as u32, want);
+                if let Some(run) = self.allocate_in(number, search, (busy, claims), kind)? {
                     return Ok(run);
                 }
             }
@@ -302,10 +370,9 @@ impl Op<'_> {
     fn allocate_in(
         &mut self,
         number: u32,
-        from: u32,
-        want: u32,
-        busy: Busy,
-        claims: Claims,
+        (from, want): (u32, u32),
+        (busy, claims): (Busy, Claims),
+        kind: From,
     ) -> Result<Option<Range<u64>>> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let lock = &volume.groups.states[number as usize];
@@ -334,9 +401,15 @@ impl Op<'_> {
         // The change below would copy the bytes if this reference stayed.
         drop(bitmap);
         let Some(run) = found else { return Ok(None) };
-        self.change_bits(number, state, run.clone(), Use::Taken, Waits::Never)?;
-        let run = start + u64::from(run.start)..start + u64::from(run.end);
-        self.record(Step::Allocated(run.clone()));
+        let taken = volume.groups.count_taken(u64::from(run.end - run.start), kind);
+        if taken == 0 {
+            return Ok(None);
+        }
+        let bits = run.start..run.start + taken as u32;
+        self.change_bits(number, state, bits, BlockChange::Take)
+            .inspect_err(|_| volume.groups.count_untaken(taken, kind))?;
+        let run = start + u64::from(run.start)..start + u64::from(run.start) + taken;
+        self.record(Step::Allocated(run.clone(), kind));
         Ok(Some(run))
     }
 
@@ -373,7 +446,7 @@ impl Op<'_> {
                 return Err(corrupt(what, run.start));
             }
             drop(bitmap);
-            self.change_bits(number, state, bits, Use::Free, Waits::Now)?;
+            self.change_bits(number, state, bits, BlockChange::Free)?;
             self.note_freed(run.clone(), metadata);
             rest.start = run.end;
         }
@@ -381,14 +454,14 @@ impl Op<'_> {
     }
 
     /// Undoes an allocation or freeing of blocks of one group.
-    pub(super) fn change_blocks(&mut self, run: Range<u64>, to: Use, waits: Waits) -> Result<()> {
+    pub(super) fn change_blocks(&mut self, run: Range<u64>, change: BlockChange) -> Result<()> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let number = group_of(run.start, superblock);
         let start = superblock.first_block_of(number);
         let mut guard = volume.groups.states[number as usize].lock();
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
         let bits = (run.start - start) as u32..(run.end - start) as u32;
-        self.change_bits(number, state, bits, to, waits)
+        self.change_bits(number, state, bits, change)
     }
 
     /// Changes the use of some blocks of a group: its bitmap, its record and the sums. If it fails, nothing is changed.
@@ -397,35 +470,42 @@ impl Op<'_> {
         number: u32,
         state: &mut State,
         bits: Range<u32>,
-        to: Use,
-        waits: Waits,
+        change: BlockChange,
     ) -> Result<()> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         self.list_for_description(number, state)?;
         // Behind this, nothing can fail: both blocks are in the transaction.
         self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
-            set_bits(bytes, bits.clone(), to == Use::Taken);
+            let is_taken = matches!(change, BlockChange::Take | BlockChange::UndoFree);
+            set_bits(bytes, bits.clone(), is_taken);
         })?;
         state.blocks_changed = true;
         let (group, count) = (&mut state.group, bits.end - bits.start);
-        match to {
-            Use::Taken => group.free_blocks = group.free_blocks.saturating_sub(count),
-            Use::Free => group.free_blocks += count,
+        match change {
+            BlockChange::Take | BlockChange::UndoTake(_) => {}
+            BlockChange::Free => state.waiting.add(bits, superblock.blocks_per_group),
+            BlockChange::UndoFree => state.waiting.remove(bits),
         }
-        match (waits, to) {
-            (Waits::Never, _) => {}
-            (Waits::Now, Use::Free) => state.waiting.add(bits, superblock.blocks_per_group),
-            (Waits::Now, Use::Taken) => state.waiting.remove(bits),
+        match change {
+            BlockChange::Take | BlockChange::UndoFree => {
+                group.free_blocks = group.free_blocks.saturating_sub(count);
+            }
+            BlockChange::UndoTake(_) | BlockChange::Free => group.free_blocks += count,
         }
-        let (count, mut space) = (u64::from(count), volume.groups.space.lock());
-        match to {
-            Use::Taken => space.free = space.free.saturating_sub(count),
-            Use::Free => space.free += count,
-        }
-        match (waits, to) {
-            (Waits::Never, _) => {}
-            (Waits::Now, Use::Free) => space.waiting += count,
-            (Waits::Now, Use::Taken) => space.waiting -= count,
+        let count = u64::from(count);
+        match change {
+            BlockChange::Take => {}
+            BlockChange::UndoTake(from) => volume.groups.count_untaken(count, from),
+            BlockChange::Free => {
+                let mut space = volume.groups.space.lock();
+                space.free += count;
+                space.waiting += count;
+            }
+            BlockChange::UndoFree => {
+                let mut space = volume.groups.space.lock();
+                space.free = space.free.saturating_sub(count);
+                space.waiting -= count;
+            }
         }
         Ok(())
     }

@@ -27,19 +27,22 @@ mod lost;
 mod names;
 mod operations;
 mod orphans;
+mod reserve;
 mod tree;
 mod undo;
 #[cfg(test)]
 mod undo_tests;
 mod windows;
+mod write;
 mod xattrs;
 
 pub use change::{Change, Look, Privileges};
-pub use data::{Grow, WriteAt};
+pub use data::Grow;
 pub use groups::Room;
 pub use held::{Held, Listed};
 pub use lost::{Losses, Lost};
 pub use operations::{New, Rename, SetAttributes};
+pub use write::WriteAt;
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
@@ -49,6 +52,7 @@ use crate::recovery::{log_place, recover};
 use crate::store::{Counts, Ended, Handle, LogPlace, Newest, Now, Owner, Role, Store};
 use groups::Groups;
 use orphans::Orphans;
+use reserve::Reserved;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::ops::{ControlFlow, Range};
@@ -113,6 +117,8 @@ struct Known {
     holds: u64,
     /// It never had a name, and may get one.
     unnamed: bool,
+    /// Blocks for data that is written later ([`reserve`]).
+    reserved: Option<Box<Reserved>>,
 }
 
 /// Inodes in use, some of them.
@@ -142,6 +148,8 @@ pub struct Volume {
     shard_max: usize,
     /// How many are known.
     known: AtomicU64,
+    /// Bytes of the lists of reserved blocks.
+    reserved_bytes: AtomicU64,
     renames: Mutex<()>,
     recovery: Option<Recovery>,
 }
@@ -197,6 +205,7 @@ impl Volume {
             shard_max: ((bytes / INODES_SHARE / KNOWN_BYTES) as usize / SHARDS)
                 .clamp(SHARD_FEW, SHARD_MAX),
             known: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             renames: Mutex::new(&EXT_RENAMES, ()),
             recovery,
         };
@@ -255,8 +264,9 @@ impl Volume {
 
     /// Bytes of metadata in memory, and of the table of inodes.
     pub fn held_bytes(&self) -> u64 {
-        // ORDERING: Relaxed; a size for budgets.
-        self.store.held_bytes() + self.known.load(Relaxed) * KNOWN_BYTES
+        // ORDERING: Relaxed, both; a size for budgets.
+        let inodes = self.known.load(Relaxed) * KNOWN_BYTES + self.reserved_bytes.load(Relaxed);
+        self.store.held_bytes() + inodes
     }
 
     /// Frees about so many unused bytes. An inode that is held is freed after its last release.
@@ -380,7 +390,9 @@ impl Volume {
         self.known.fetch_add(1, Relaxed);
         let state = State { changed: shard.dropped, reached: shard.dropped };
         let node = Arc::new(Node { state: RwLock::new(&EXT_INODE, state) });
-        shard.known.insert(number, Known { node: node.clone(), holds: 0, unnamed: false });
+        shard
+            .known
+            .insert(number, Known { node: node.clone(), holds: 0, unnamed: false, reserved: None });
         node
     }
 
@@ -390,7 +402,9 @@ impl Volume {
             return;
         }
         let before = shard.known.len();
-        shard.known.retain(|_, known| known.holds > 0 || Arc::strong_count(&known.node) > 1);
+        shard.known.retain(|_, known| {
+            known.holds > 0 || known.reserved.is_some() || Arc::strong_count(&known.node) > 1
+        });
         let left = shard.known.len();
         shard.known.shrink_to(left + left / 4);
         shard.dropped = Some(self.store.running());

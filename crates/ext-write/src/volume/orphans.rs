@@ -199,7 +199,9 @@ impl Volume {
             inode.set_size(0);
             op.put_inode(inode, state)?;
             op.free_inode(inode, directory)
-        })
+        })?;
+        self.drop_reserved(inode.number, 0..u64::MAX);
+        Ok(())
     }
 
     /// Frees the blocks of a file from block `from` on, in as many transactions as it takes; it is in the list of orphans.

@@ -13,8 +13,8 @@ use uvfs_ext::Inode;
 use uvfs_ext::encode::extent::{Child, Entries, Extent, capacity, encode, seal};
 
 /// Entries of the root, which lies in the inode.
-const ROOT_ENTRIES: usize = 4;
-const DEPTH_MAX: u16 = 5;
+pub(super) const ROOT_ENTRIES: usize = 4;
+pub(super) const DEPTH_MAX: u16 = 5;
 /// The blocks that a file can have.
 pub(super) const ALL: Range<u64> = 0..1 << 32;
 
@@ -25,7 +25,7 @@ pub(super) fn empty_root() -> [u8; 60] {
     root
 }
 
-/// Whether `extents` of a leaf were changed at its end.
+/// Where a list that is too long is cut: behind `most` entries if it grew at the end of the file.
 fn cut_at(length: usize, most: usize, at_end: bool) -> usize {
     if at_end { most } else { length / 2 }
 }
@@ -177,7 +177,7 @@ impl Op<'_> {
             Entries::Leaf(_) => 0,
             Entries::Inner(depth, _) => *depth,
         };
-        let mut parts = self.edit(inode, (root, ALL), usize::MAX, logical, change)?;
+        let mut parts = self.edit(inode, (root, ALL, true), usize::MAX, logical, change)?;
         let mut root = parts.pop().unwrap_or(Entries::Leaf(Vec::new()));
         let count = match &root {
             Entries::Leaf(extents) => extents.len(),
@@ -209,10 +209,12 @@ impl Op<'_> {
     }
 
     /// The nodes that replace `entries` when the leaf for `logical` below them is changed: nodes of at most `most` entries.
+    /// `is_last`: no node of the level is behind them. Only there a full node stays full when it is split, because a file
+    /// grows at its end. Elsewhere both halves get as much: [`super::reserve`] counts on it.
     fn edit(
         &mut self,
         inode: &mut Inode,
-        (entries, keys): (Entries, Range<u64>),
+        (entries, keys, is_last): (Entries, Range<u64>, bool),
         most: usize,
         logical: u32,
         change: &mut dyn FnMut(&mut Vec<Extent>),
@@ -220,17 +222,18 @@ impl Op<'_> {
         match entries {
             Entries::Leaf(mut extents) => {
                 change(&mut extents);
-                let at_end = extents.last().is_some_and(|last| logical >= last.logical);
+                let at_end = is_last && extents.last().is_some_and(|last| logical >= last.logical);
                 let parts = pieces(extents, most, at_end);
                 Ok(parts.into_iter().map(Entries::Leaf).collect())
             }
             Entries::Inner(depth, mut children) => {
                 let at = child_for(&children, logical.into());
-                let at_end = at + 1 == children.len();
+                let at_end = is_last && at + 1 == children.len();
                 let (place, keys) = (children[at].block, keys_of(&children, at, &keys));
                 let below = self.node(inode, place, depth - 1, &keys)?;
                 let size = self.volume.image.superblock().block_size as usize;
-                let parts = self.edit(inode, (below, keys), capacity(size), logical, change)?;
+                let parts =
+                    self.edit(inode, (below, keys, at_end), capacity(size), logical, change)?;
                 let mut places = vec![place];
                 for part in parts.iter().skip(1) {
                     places.push(self.new_node(inode, part)?);
@@ -265,7 +268,9 @@ impl Op<'_> {
 
     fn new_node(&mut self, inode: &mut Inode, entries: &Entries) -> Result<u64> {
         let goal = self.volume.home_of(inode.number);
-        let place = self.allocate(goal, 1, From::Kept)?.start;
+        let from = if self.nodes > 0 { From::Reserved } else { From::Kept };
+        let place = self.allocate(goal, 1, from)?.start;
+        self.nodes = self.nodes.saturating_sub(1);
         let bytes = self.node_bytes(inode, entries);
         self.make(place, Role::Inodes, bytes);
         self.add_blocks(inode, 1)?;

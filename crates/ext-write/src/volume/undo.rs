@@ -19,7 +19,7 @@
 //! of names and trees is copied once for each change.
 
 use super::Volume;
-use super::groups::{Use, Waits};
+use super::groups::{BlockChange, From, Use};
 use crate::error::Result;
 use crate::store::{Handle, Role};
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(super) enum Step {
     /// It changed the bytes of an inode in the table.
     Inode(u32, Box<[u8]>),
     /// It allocated blocks.
-    Allocated(Range<u64>),
+    Allocated(Range<u64>, From),
     /// It freed blocks.
     Freed(Range<u64>),
     /// It allocated an inode; whether for a directory.
@@ -63,11 +63,13 @@ pub(super) struct Op<'v> {
     freed: Vec<(Range<u64>, bool)>,
     /// An allocation found no block: a commit may bring some.
     pub(super) lacks_blocks: bool,
+    /// Blocks that the inode of the operation has reserved for nodes, and that are left.
+    pub(super) nodes: u64,
 }
 
 impl<'v> Op<'v> {
     pub(super) fn new(volume: &'v Volume, handle: Handle<'v>) -> Self {
-        Self { volume, handle, steps: Vec::new(), freed: Vec::new(), lacks_blocks: false }
+        Self { volume, handle, steps: Vec::new(), freed: Vec::new(), lacks_blocks: false, nodes: 0 }
     }
 
     /// Every method that changes something begins with this; a test makes it fail.
@@ -158,8 +160,10 @@ impl<'v> Op<'v> {
                     Inode::restore(number, &mut block[place], &before, superblock);
                 })
             }
-            Step::Allocated(blocks) => self.change_blocks(blocks, Use::Free, Waits::Never),
-            Step::Freed(blocks) => self.change_blocks(blocks, Use::Taken, Waits::Now),
+            Step::Allocated(blocks, from) => {
+                self.change_blocks(blocks, BlockChange::UndoTake(from))
+            }
+            Step::Freed(blocks) => self.change_blocks(blocks, BlockChange::UndoFree),
             Step::AllocatedInode(number, directory) => {
                 self.change_inode_use(number, directory, Use::Free)
             }

@@ -11,9 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_ext::check::{Observer, check};
-use uvfs_ext::{Fault, Image, Kind, MemoryDevice, ROOT};
+use uvfs_ext::{Fault, Image, Kind, MemoryDevice, ROOT, Timestamp};
 use uvfs_ext_write::device::testing::{Flushes, Random, Record, Recorder};
-use uvfs_ext_write::{Error, Grow, Volume, WritableMemory};
+use uvfs_ext_write::{Error, Grow, Privileges, Volume, WritableMemory};
 
 /// Two sectors, with a checksum in the second.
 const SUPERBLOCK: Range<u64> = 1024..2048;
@@ -30,6 +30,8 @@ enum Promise {
     Begins(Vec<u8>),
     /// A file with one or the other in it.
     Either(Vec<u8>, Vec<u8>),
+    /// A file with a part of this in it, from the beginning.
+    Part(Vec<u8>),
     /// Nothing.
     Gone,
 }
@@ -340,6 +342,58 @@ fn orphans(on: &Recorded) {
     }
 }
 
+/// Data that waits in pages and is written back in pieces, in blocks that removed files had: a file is too short or whole, and
+/// never shows what another one left. New content is written back before it takes the old one's name.
+fn delayed(on: &Recorded) {
+    let mut random = Random(12);
+    let changed = Timestamp { seconds: 1, nanoseconds: 0 };
+    let back = |file: u32, bytes: &[u8], range: Range<usize>| {
+        let part = &bytes[range.clone()];
+        let at = range.start as u64;
+        let written = on.volume.write_back(file, at, part, changed, Privileges::Stay).unwrap();
+        assert_eq!(written, part.len());
+    };
+    let mut text = vec![1; 100];
+    let first = on.file(ROOT, "text", &text);
+    on.volume.fsync(first).unwrap();
+    on.promise("text", Promise::Whole(text.clone()));
+    for round in 0..14_u8 {
+        let name = format!("d{round}");
+        let bytes = vec![round + 1; 4096 * (1 + random.below(12) as usize)];
+        let file = on.volume.create(ROOT, name.as_bytes(), &new(Kind::Regular)).unwrap();
+        on.volume.sync().unwrap();
+        on.volume.reserve(file, 0..bytes.len() as u64).unwrap();
+        on.promise(&name, Promise::Part(bytes.clone()));
+        let mut at = 0;
+        while at < bytes.len() {
+            let end = bytes.len().min(at + 4096 * (1 + random.below(4) as usize));
+            back(file, &bytes, at..end);
+            at = end;
+            if random.below(3) == 0 {
+                on.volume.commit_now_and_then().unwrap();
+            }
+        }
+        if random.below(2) == 0 {
+            on.volume.fdatasync(file).unwrap();
+            on.promise(&name, Promise::Whole(bytes));
+        }
+        if round % 3 == 2 {
+            let gone = format!("d{}", round - 1);
+            on.changing(&gone);
+            on.volume.unlink(ROOT, gone.as_bytes()).unwrap();
+        }
+        let new_text = vec![100 + round; 100 + 700 * usize::from(round)];
+        let file = on.volume.create(ROOT, b"text.new", &new(Kind::Regular)).unwrap();
+        on.volume.reserve(file, 0..new_text.len() as u64).unwrap();
+        back(file, &new_text, 0..new_text.len());
+        on.promise("text", Promise::Either(text, new_text.clone()));
+        on.volume.rename(ROOT, b"text.new", ROOT, b"text").unwrap();
+        text = new_text;
+        on.volume.sync().unwrap();
+        on.promise("text", Promise::Whole(text.clone()));
+    }
+}
+
 #[derive(Default)]
 struct Told(Vec<String>);
 
@@ -375,6 +429,7 @@ fn wrong(state: Vec<u8>, moment: usize, facts: &[Fact]) -> Result<Vec<u8>, Strin
             (Some(found), Promise::Whole(bytes)) => found == bytes,
             (Some(found), Promise::Begins(bytes)) => found.starts_with(bytes),
             (Some(found), Promise::Either(one, other)) => found == one || found == other,
+            (Some(found), Promise::Part(bytes)) => bytes.starts_with(found),
             _ => false,
         };
         if !holds {
@@ -579,4 +634,5 @@ workloads! {
     overwrites: 0,
     fills: 0,
     orphans: 0,
+    delayed: 1,
 }

@@ -3,6 +3,7 @@
 //! Each test is skipped, and says so, where mke2fs, debugfs or e2fsck is missing.
 
 mod crash;
+mod delayed;
 mod distrust;
 mod faults;
 mod flags;

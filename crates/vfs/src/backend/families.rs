@@ -17,7 +17,7 @@ use super::{
     NewNode, OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WholeContent, WriteRun,
     XattrMode,
 };
-use crate::attributes::{Attributes, SetAttributes};
+use crate::attributes::{Attributes, SetAttributes, Timestamp};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -193,6 +193,20 @@ pub trait Data: Inodes {
         Err(Error::Unsupported("writing"))
     }
 
+    /// Writes bytes that were kept here since `changed`, the time of the last change of the file; returns how many. Around
+    /// bytes that were written, they have others as they are in the file: zeros of a hole may stay one. Called for
+    /// stores of [`Capabilities::writes_back`](super::Capabilities::writes_back); then no other call tells that time.
+    fn write_back(
+        &self,
+        file: FileRef,
+        offset: u64,
+        data: &[u8],
+        changed: Timestamp,
+    ) -> Result<usize> {
+        let _ = changed;
+        self.write(&Caller::root(), file, offset, data)
+    }
+
     /// Writes bytes at the end of the file at the time of the write; returns how many. The default is right only while
     /// no other caller appends. Every store that others change, or that several callers use at once, overrides it. The
     /// file may be open without [`OpenMode::append`].
@@ -265,7 +279,8 @@ pub trait Data: Inodes {
 /// Space reserved for later writes (delayed allocation). Where written data stays in the caches for a while, its writer
 /// gets the error for a full store, not the thread that writes back.
 pub trait Reservation: Send + Sync {
-    /// Reserves the space for these bytes beyond the space of the file, all or nothing. Until they are written or
+    /// Reserves the space for these bytes beyond the space of the file, all or nothing. Refuses bytes that the file may not
+    /// get. Until they are written or
     /// [unreserved](Reservation::unreserve), a write of them is not refused for lack of space. Space that is reserved
     /// already is not counted twice.
     ///

@@ -103,6 +103,8 @@ macro_rules! forward_one {
         read_with_version(file: $crate::FileRef, offset: u64, into: &mut [u8]) -> $crate::Content); };
     ($around:ident write $word:expr) => { $crate::forward_one!(@fn $around $word, (file), (data),
         write(caller: &$crate::Caller, file: $crate::FileRef, offset: u64, data: &[u8]) -> usize); };
+    ($around:ident write_back $word:expr) => { $crate::forward_one!(@fn $around $word, (file), (data),
+        write_back(file: $crate::FileRef, offset: u64, data: &[u8], changed: $crate::Timestamp) -> usize); };
     ($around:ident append $word:expr) => { $crate::forward_one!(@fn $around $word, (file), (data),
         append(caller: &$crate::Caller, file: $crate::FileRef, data: &[u8]) -> usize); };
     ($around:ident allocate $word:expr) => { $crate::forward_one!(@fn $around $word, (file), (data),

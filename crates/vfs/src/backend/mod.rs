@@ -121,6 +121,9 @@ pub struct Capabilities {
     pub opens: Opens,
     /// Where pages are cached.
     pub caching: PageCaching,
+    /// Written data is best brought to the store later ([`crate::PagePolicy::Auto`] then writes back), by
+    /// [`Data::write_back`], which takes the time of the change. Opens must not be tracked.
+    pub writes_back: bool,
     /// Nothing can be changed.
     pub read_only: bool,
     /// POSIX access control lists exist, as `system.posix_acl_*` attributes.
@@ -153,6 +156,7 @@ impl Capabilities {
             waits: Waits::Sometimes,
             opens: Opens::Stateless,
             caching: PageCaching::Core,
+            writes_back: false,
             read_only: true,
             acls: false,
             os_files: false,

@@ -213,6 +213,7 @@ impl<B: Backend> Data for Timed<B> {
         read: Call::read,
         read_with_version: Call::read,
         write: Call::write,
+        write_back: Call::write,
         append: Call::write,
         replace: Call::write,
         allocate: Call::allocate,

@@ -6,7 +6,7 @@
 use super::OpenFile;
 use super::change::AttributeChange;
 use crate::attributes::SetAttributes;
-use crate::backend::{AllocateMode, FileRef, SeekTarget, SyncMode, Writes};
+use crate::backend::{AllocateMode, FileRef, InodeId, SeekTarget, SyncMode, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -214,8 +214,17 @@ impl Vfs {
     pub fn sync(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
         match node.inode.known_pages() {
             Some(pages) => self.core.sync_pages(pages, file, mode, None),
-            None => self.core.backend().data().sync(file, mode),
+            None => self.sync_unpaged(node, file, mode),
         }
+    }
+
+    /// Like [`Vfs::sync`], for an object without pages. That of the root is for all files where data is written back: a kernel
+    /// passes no `syncfs` on.
+    fn sync_unpaged(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
+        if node.id() == InodeId::ROOT && self.core.capabilities.writes_back {
+            self.core.sync_all_pages()?;
+        }
+        self.core.backend().data().sync(file, mode)
     }
 
     /// Like [`Vfs::sync`], for one open file, which reports every error of write-back once.
@@ -224,7 +233,7 @@ impl Vfs {
             Some(pages) => {
                 self.core.sync_pages(pages, file.reference(), mode, Some(file.error_cursor()))
             }
-            None => self.core.backend().data().sync(file.reference(), mode),
+            None => self.sync_unpaged(file.node(), file.reference(), mode),
         }
     }
 

@@ -98,6 +98,7 @@ impl Vfs {
         {
             core.paths.shape_changed();
         }
+        self.write_before_replacing(&step, mode)?;
         let replaced =
             step.target.as_ref().map_or(0, |target| target.inode.last_attributes().links);
         let renamed =
@@ -120,6 +121,20 @@ impl Vfs {
             [change, _] => drop(change.map(|change| change.commit([old, new]))),
         }
         Ok(step)
+    }
+
+    /// A program that writes a new file and gives it the name of an old one expects the old content or the new one after
+    /// a crash, also if it asks for no sync (`auto_da_alloc` of ext4). So the new content is in the store before the name.
+    fn write_before_replacing(&self, step: &Step, mode: RenameMode) -> Result<()> {
+        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout);
+        if replaces
+            && step.target.is_some()
+            && self.core.capabilities.writes_back
+            && let Some(pages) = step.moved.inode.known_pages()
+        {
+            self.core.write_out_all(pages)?;
+        }
+        Ok(())
     }
 
     /// The object that a rename replaced may have lost its last name.

@@ -18,6 +18,7 @@ use super::{FilePages, PAGE, PageCache};
 use crate::error::{Error, Result};
 use crate::unwritten::{Names, Unwritten};
 use crate::vfs::Core;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -44,7 +45,6 @@ impl Core {
             lost.bytes = lost.bytes.max(bytes);
             self.unreserve_pages(file, 0, u64::MAX);
         }
-        lost.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
         for file in self.pages.all_files() {
             file.drop_clean_from(0);
             let changed = file.unwritten_change_time();
@@ -57,8 +57,9 @@ impl Core {
         drop(self.pages.dirty_files.take());
         self.pages.ending.end();
         if let Err(error) = self.end_store() {
-            lost.extend(self.lost_by_store(error));
+            join(&mut lost, self.lost_by_store(error));
         }
+        lost.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
         lost
     }
 
@@ -74,6 +75,18 @@ impl Core {
         }
         let place = self.place_of(file.inode);
         log::warn!("{place}: cannot write back, will try again: {error}");
+    }
+}
+
+/// Adds the files of which the store lost data to those of which it never had some: a file is named once.
+fn join(lost: &mut Vec<Unwritten>, by_store: Vec<Unwritten>) {
+    let known: HashMap<u64, usize> =
+        lost.iter().enumerate().map(|(at, one)| (one.number, at)).collect();
+    for one in by_store {
+        match known.get(&one.number) {
+            Some(at) => lost[*at].bytes += one.bytes,
+            None => lost.push(one),
+        }
     }
 }
 

@@ -62,6 +62,8 @@ const BLOCKS: u64 = PAGE / 512;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// First pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// When new data of a file that was cut to nothing is due.
+const EMPTIED_DELAY: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Debug)]
@@ -104,6 +106,10 @@ pub(super) struct WriteState {
     pub(super) changed: Option<Timestamp>,
     /// A caller set that time, so it does not tell when the data changed.
     stated: bool,
+    /// It was cut to nothing in the store, and has got no new data there.
+    emptied: bool,
+    /// The time of change that the store took with data, or that a caller set there.
+    taken: Option<Timestamp>,
     /// The store has to be asked for the size as soon as no data is unwritten.
     doubtful: bool,
     /// Space of the file when the store last reported it, in units of 512 bytes.
@@ -215,6 +221,8 @@ impl WriteState {
         writers: 0,
         changed: None,
         stated: false,
+        emptied: false,
+        taken: None,
         doubtful: false,
         blocks: 0,
         store: None,
@@ -364,13 +372,18 @@ impl FilePages {
         }
     }
 
-    /// A write begins: from now on the size is ours.
-    pub(super) fn begin_write(&self, node: &Node) {
+    /// A write begins: from now on the size is ours. Whether its data is due before `delay`.
+    pub(super) fn begin_write(&self, node: &Node, delay: Duration) -> bool {
         let mut local = self.local();
         local.writers += 1;
-        if local.pinned_inode.is_none() {
+        let is_first = local.pinned_inode.is_none();
+        let is_early = is_first && local.emptied;
+        if is_first {
             local.pinned_inode = Some(node.clone());
-            local.since = Some(Instant::now());
+            let now = Instant::now();
+            // Data is due `delay` after this moment.
+            let early = delay.saturating_sub(EMPTIED_DELAY);
+            local.since = if is_early { now.checked_sub(early) } else { Some(now) };
             drop(local);
             // Read without our lock: reading attributes may wait for a thread that changes them.
             let known = node.inode.last_attributes();
@@ -380,6 +393,7 @@ impl FilePages {
             let told = self.version();
             local.store = (believed || told != 0).then(|| Version { told, ..Version::of(&known) });
         }
+        is_early
     }
 
     /// Whether another program has changed the store's file since our last write to it. `now` are its present
@@ -450,6 +464,33 @@ impl FilePages {
         self.cache.dirty_files.postpone(self, moment);
     }
 
+    /// The store is about to have no data of the file. A program that writes it again expects the new content in it soon, as on
+    /// other file systems that allocate late: until then a crash leaves it empty.
+    pub(super) fn is_emptied(&self) {
+        self.local().emptied = true;
+    }
+
+    /// When unwritten data is due.
+    pub(super) fn ripens(&self, delay: Duration) -> Instant {
+        self.local().since.map_or_else(Instant::now, |since| since + delay)
+    }
+
+    /// When the data last changed: the time to write back with. A write in progress has its own later.
+    pub(super) fn change_time(&self) -> Timestamp {
+        self.local().changed.unwrap_or_else(Timestamp::now)
+    }
+
+    /// The store took `time` with data.
+    pub(super) fn change_time_taken(&self, time: Timestamp) {
+        self.local().taken = Some(time);
+    }
+
+    /// Whether the store has the time of the last change.
+    pub(super) fn is_change_time_taken(&self) -> bool {
+        let local = self.local();
+        local.taken.is_some() && local.taken == local.changed
+    }
+
     /// Whether a caller set the time of the last change.
     pub(super) fn is_change_stated(&self) -> bool {
         self.local().stated
@@ -490,6 +531,8 @@ impl FilePages {
         }
         local.changed = None;
         local.stated = false;
+        local.taken = None;
+        local.emptied = false;
         local.since = None;
         if std::mem::take(&mut local.doubtful) {
             self.doubt_size();
@@ -525,6 +568,7 @@ impl FilePages {
         if local.pinned_inode.is_some() {
             local.changed = Some(time);
             local.stated = true;
+            local.taken = Some(time);
         }
     }
 

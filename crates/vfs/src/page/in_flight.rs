@@ -301,6 +301,6 @@ impl Core {
             Err(error) if is_full(&error) => {}
             Err(error) => return Err(error),
         }
-        self.write_parts(writer, start, data, parts)
+        self.write_parts(writer, (start, writer.change_time()), data, parts)
     }
 }

@@ -1,7 +1,7 @@
 //! Space of the store: freed space, and space reserved for pages that become dirty.
 //!
 //! # Boundary
-//! Reserves space before a page becomes dirty ([`crate::backend::Reservation`]), so that the writer gets the error.
+//! Reserves space before pages become dirty ([`crate::backend::Reservation`]), so that the writer gets the error.
 //! Counts removals and cuts. Retries a call that the store refused for lack of space before it returns the error. Frees
 //! only data that no thread can read any more ([`super::gone`]).
 //!
@@ -149,14 +149,54 @@ impl Core {
         }
     }
 
-    /// Page `index` is about to become dirty: reserves its space, where the store can.
-    pub(super) fn reserve_page(&self, file: FileRef, index: u64) -> Result<()> {
-        match self.backend.reservation() {
-            Some(_) => self.with_space(|| {
-                let reservation = self.backend().reservation();
-                reservation.map_or(Ok(()), |store| store.reserve(file, index * PAGE, PAGE))
-            }),
-            None => Ok(()),
+    /// Bytes from `start` up to `end` of a file are about to be written: reserves their space, or else that of the first
+    /// page, where the store can. Returns how far. The caller may be inside the gate, and has no page locked.
+    ///
+    /// # Errors
+    /// The store's. It was full, also after data was written back: that takes less space than is reserved for it.
+    pub(super) fn reserve(&self, file: FileRef, start: u64, end: u64) -> Result<u64> {
+        if self.backend.reservation().is_none() {
+            return Ok(end);
+        }
+        let reserve = |end: u64| {
+            let store = self.backend().reservation();
+            store.map_or(Ok(()), |store| store.reserve(file, start, end - start)).map(|()| end)
+        };
+        let first = end.min((start / PAGE + 1) * PAGE);
+        let is_refused = |result: &Result<u64>| result.as_ref().is_err_and(is_full);
+        let mut reserved = reserve(end);
+        if is_refused(&reserved) && self.capabilities.writes_back && self.write_some_back() {
+            reserved = reserve(end);
+        }
+        match is_refused(&reserved) {
+            true => self.with_space(|| reserve(first)),
+            false => reserved,
+        }
+    }
+
+    /// Writes data back that is dirty now, of files that no thread has for itself. Whether that was any.
+    fn write_some_back(&self) -> bool {
+        let (most, mut wrote) = (self.pages.dirty(), 0);
+        while wrote < most
+            && let Ok(count @ 1..) = self.write_any()
+        {
+            wrote += count;
+        }
+        wrote > 0
+    }
+
+    /// A write failed after it had reserved the space of pages from `first` up to `last`: gives back that of pages without
+    /// unwritten data. The caller is not inside the gate.
+    pub(super) fn unreserve_clean(&self, pages: &FilePages, first: u64, last: u64) {
+        if self.backend.reservation().is_none() {
+            return;
+        }
+        let _alone = pages.gate.enter_alone();
+        for index in first..last {
+            let page = pages.find(index);
+            if !page.is_some_and(|page| page.is_dirty() || page.is_writing()) {
+                self.unreserve_pages(pages, index, index + 1);
+            }
         }
     }
 

@@ -5,8 +5,8 @@
 //! to the store at once, then into the cached pages. [`crate::PagePolicy`] chooses one.
 //!
 //! # Concurrency
-//! Where the store can reserve space ([`super::space`]), a page has its space before it becomes dirty. In mode *back*,
-//! a writer is inside the gate and holds one page lock at a time. A writer that moves the end of the file, appends
+//! Where the store can reserve space ([`super::space`]), bytes have their space before their page becomes dirty: the
+//! writer is inside the gate between the two, so no cut and no failed write gives the space back. In mode *back*, a writer is inside the gate and holds one page lock at a time. A writer that moves the end of the file, appends
 //! included, has the extending turn: so two appends never overlap. In mode *through*, a writer is alone in the gate.
 //! Room is reserved, and a writer slowed down, before the gate.
 //!
@@ -223,9 +223,18 @@ impl Core {
             }
             let data = &data[..data.len().min(usize::try_from(room_left).unwrap_or(usize::MAX))];
             let (mut done, mut came_in) = (0, false);
-            let mut failed = None;
+            let (mut failed, mut reserved) = (None, offset);
             while done < data.len() {
                 let at = offset + done as u64;
+                if at >= reserved {
+                    match self.reserve(file, at, offset + data.len() as u64) {
+                        Ok(to) => reserved = to,
+                        Err(error) => {
+                            failed = Some(error);
+                            break;
+                        }
+                    }
+                }
                 let skip = (at % PAGE) as usize;
                 let bytes = &data[done..data.len().min(done + PAGE as usize - skip)];
                 let mut locked = match pages.lock(at / PAGE) {
@@ -249,18 +258,8 @@ impl Core {
                         locked
                     }
                 };
-                let was_dirty = locked.page().is_dirty();
-                let reserved = match was_dirty {
-                    true => Ok(()),
-                    false => self.reserve_page(file, at / PAGE),
-                };
-                let ready = reserved.and_then(|()| {
-                    let completed = self.complete(pages, &mut locked, file, (skip, bytes.len()));
-                    completed.inspect_err(|_| {
-                        self.unreserve_pages(pages, at / PAGE, at / PAGE + 1);
-                    })
-                });
-                if let Err(error) = ready {
+                let completed = self.complete(pages, &mut locked, file, (skip, bytes.len()));
+                if let Err(error) = completed {
                     if !locked.page().is_uptodate() {
                         pages.take_out(locked);
                     }
@@ -273,13 +272,14 @@ impl Core {
                 done += bytes.len();
                 writing.wrote(locked, (skip, skip + bytes.len()), offset + done as u64);
             }
-            drop(turn);
+            drop((turn, writing, inside, room));
+            if failed.is_some() {
+                let rest = offset + done as u64;
+                self.unreserve_clean(pages, rest / PAGE, reserved.div_ceil(PAGE));
+            }
             return match failed {
                 Some(error) if done == 0 => Err(error),
-                None if done == 0 => {
-                    drop((writing, inside, room));
-                    continue;
-                }
+                None if done == 0 => continue,
                 _ => Ok((done, came_in)),
             };
         }
@@ -402,14 +402,16 @@ struct Writing<'a> {
     pages: &'a Arc<FilePages>,
     dirtied: u64,
     wrote: bool,
+    /// Its data is due early, and the file may be queued for later by a former write.
+    is_early: bool,
     node: &'a Node,
     core: &'a Core,
 }
 
 impl<'a> Writing<'a> {
     fn begin(core: &'a Core, pages: &'a Arc<FilePages>, node: &'a Node) -> Self {
-        pages.begin_write(node);
-        Self { pages, dirtied: 0, wrote: false, node, core }
+        let is_early = pages.begin_write(node, core.config.write_back_delay);
+        Self { pages, dirtied: 0, wrote: false, is_early, node, core }
     }
 
     /// Bytes `piece` of `locked` were written, up to `end` of the file.
@@ -428,8 +430,12 @@ impl Drop for Writing<'_> {
     fn drop(&mut self) {
         self.pages.cache.dirty_more(self.dirtied);
         let time = self.wrote.then(Timestamp::now);
-        if self.pages.end_write(self.dirtied, time) {
-            let due = Instant::now() + self.core.config.write_back_delay;
+        let is_queued = self.pages.end_write(self.dirtied, time);
+        if self.is_early {
+            self.pages.cache.dirty_files.hasten(self.pages);
+        }
+        if is_queued || self.is_early {
+            let due = self.pages.ripens(self.core.config.write_back_delay);
             self.pages.cache.workers.write_back_at(self.core, due);
         }
         if self.wrote {
@@ -506,8 +512,12 @@ impl Core {
         let _alone = pages.gate.enter_alone();
         // On failure and on panic: the store may have done the cut.
         let doubt = CutDoubt(pages, size);
+        let was_empty = pages.size() == Some(0);
         let given = work()?;
         std::mem::forget(doubt);
+        if size == 0 && !was_empty && self.capabilities.writes_back {
+            pages.is_emptied();
+        }
         pages.cut(size);
         // The store may have seen no cut: bytes behind its own end existed only here.
         self.unreserve_pages(pages, size.div_ceil(PAGE), u64::MAX);

@@ -27,7 +27,7 @@
 use super::file::FilePages;
 use super::pieces::Pieces;
 use super::{Alone, Borrowed, ErrorCursor, PAGE, PageCache};
-use crate::attributes::{SetAttributes, SetTime};
+use crate::attributes::{SetAttributes, SetTime, Timestamp};
 use crate::backend::{Authority, FileRef, OpenMode, Opens, SyncMode};
 use crate::caller::Caller;
 use crate::error::{Error, Result, Retry};
@@ -183,7 +183,14 @@ impl Core {
     ) -> Result<()> {
         let writer = Writer::find(self, pages)?;
         self.look_for_others(pages, writer.file());
-        self.write_parts(&writer, start, data, &mut parts)?;
+        let changed = pages.change_time();
+        self.write_parts(&writer, (start, changed), data, &mut parts)?;
+        if self.capabilities.writes_back {
+            pages.change_time_taken(changed);
+            // It has more space now.
+            let node = pages.local().pinned_inode.clone();
+            node.iter().for_each(|node| node.inode.expire_attributes(&self.clock));
+        }
         self.note_stored(pages, writer.file());
         Ok(())
     }
@@ -192,7 +199,7 @@ impl Core {
     pub(super) fn write_parts(
         &self,
         writer: &Writer<'_>,
-        start: u64,
+        (start, changed): (u64, Timestamp),
         data: &[u8],
         parts: &mut [Range<usize>],
     ) -> Result<()> {
@@ -201,7 +208,7 @@ impl Core {
             for part in parts.iter_mut() {
                 while part.start < part.end {
                     let (at, rest) = (start + part.start as u64, &data[part.clone()]);
-                    match self.backend().data().write(&Caller::root(), writer.file(), at, rest)? {
+                    match self.backend().data().write_back(writer.file(), at, rest, changed)? {
                         0 => return Err(Error::NoSpace),
                         count => {
                             part.start +=
@@ -258,8 +265,9 @@ impl Core {
         let told = match pages.unwritten_change_time() {
             Some(time) => {
                 let Some(node) = pages.local().pinned_inode.clone() else { return Ok(()) };
-                if self.takes_whole_files() && !pages.is_change_stated() {
-                    // The store set a time when it took the content.
+                let is_taken = self.capabilities.writes_back && pages.is_change_time_taken();
+                if is_taken || self.takes_whole_files() && !pages.is_change_stated() {
+                    // The store took a time with the content, or set one.
                     node.inode.expire_attributes(&self.clock);
                     drop(pages.change_time_written(Some(time)));
                     self.close_released(pages);
@@ -594,6 +602,11 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(writer)
+    }
+
+    /// When the file last changed.
+    pub(super) fn change_time(&self) -> Timestamp {
+        self.pages.change_time()
     }
 
     pub(super) fn file(&self) -> FileRef {

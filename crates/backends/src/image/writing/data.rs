@@ -6,8 +6,8 @@ use uvfs_ext::Inode;
 use uvfs_ext_write::{Change, Grow, Look, Privileges, SetAttributes as Set, WriteAt};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl};
 use uvfs_vfs::{
-    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Result, SeekTarget,
-    SetAttributes, SetTime, SyncMode, Timestamp, permission,
+    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Reservation, Result,
+    SeekTarget, SetAttributes, SetTime, SyncMode, Timestamp, permission,
 };
 
 const SET_IDS: u16 = 0o6000;
@@ -124,6 +124,25 @@ impl Data for WritingImage {
         self.write_data(caller, file, WriteAt::Offset(offset), data)
     }
 
+    fn write_back(
+        &self,
+        file: FileRef,
+        offset: u64,
+        data: &[u8],
+        changed: Timestamp,
+    ) -> Result<usize> {
+        let number = number_of(file.inode);
+        let changed =
+            uvfs_ext::Timestamp { seconds: changed.seconds, nanoseconds: changed.nanoseconds };
+        // The core clears set-id bits at the write; this clears capabilities.
+        let stay = |inode: &Inode| inode.mode() & 0o7777;
+        let write = || {
+            let privileges = Privileges::Become(&stay);
+            self.volume.write_back(number, offset, data, changed, privileges).map_err(unstable)
+        };
+        self.poisoned.guarded(number, write)
+    }
+
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         self.write_data(caller, file, WriteAt::End, data)
     }
@@ -161,6 +180,18 @@ impl Data for WritingImage {
             SyncMode::All => self.volume.fsync(number),
         }
         .map_err(unstable)
+    }
+}
+
+impl Reservation for WritingImage {
+    fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()> {
+        let number = number_of(file.inode);
+        let end = offset.checked_add(length).ok_or(Error::TooBig)?;
+        self.guarded(number, |volume| volume.reserve(number, offset..end))
+    }
+
+    fn unreserve(&self, inode: InodeId, offset: u64, length: u64) {
+        self.volume.unreserve(number_of(inode), offset..offset.saturating_add(length));
     }
 }
 

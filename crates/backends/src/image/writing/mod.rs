@@ -31,8 +31,8 @@ use uvfs_ext_write::{
 };
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Creation, Data, Ended, Entry, Error, Export, FileKind,
-    InodeId, Inodes, Listings, Loss, Losses, Names, PageCaching, Result, Tenant, Totals, VfsConfig,
-    Xattrs,
+    InodeId, Inodes, Listings, Loss, Losses, Names, PageCaching, Reservation, Result, Tenant,
+    Totals, VfsConfig, Xattrs,
 };
 
 /// How an image is written.
@@ -190,7 +190,10 @@ fn refusal(error: VolumeError) -> Error {
 /// The result of a sync: its failure is an error of the device (EIO), whenever that happened.
 fn unstable(error: VolumeError) -> Error {
     match error {
-        VolumeError::Ended(_) => Error::Io(std::io::Error::other(error.to_string())),
+        // Also a device that is full itself: the image has the space.
+        VolumeError::Ended(_) | VolumeError::Io(_) => {
+            Error::Io(std::io::Error::other(error.to_string()))
+        }
         other => refusal(other),
     }
 }
@@ -221,8 +224,9 @@ impl Backend for WritingImage {
         Capabilities {
             acls: true,
             births: true,
-            // The host keeps the pages of the image, and a mount's kernel those of its files.
-            caching: PageCaching::Store,
+            // The image is not in the host's cache, and blocks are chosen when data is written back.
+            caching: PageCaching::Core,
+            writes_back: true,
             listings: Listings::Asked,
             ..Capabilities::read_write("image")
         }
@@ -251,6 +255,10 @@ impl Backend for WritingImage {
 
     fn data(&self) -> &dyn Data {
         self
+    }
+
+    fn reservation(&self) -> Option<&dyn Reservation> {
+        Some(self)
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
@@ -300,7 +308,7 @@ impl Backend for WritingImage {
 
     fn totals(&self) -> Result<Totals> {
         let (superblock, room) = (self.volume.superblock(), self.volume.room());
-        let free = room.free_blocks.min(superblock.blocks);
+        let free = room.free_blocks.saturating_sub(room.reserved_blocks).min(superblock.blocks);
         let others = superblock.reserved_blocks().max(self.volume.kept_blocks());
         Ok(Totals {
             block_size: superblock.block_size,
