@@ -13,7 +13,7 @@
 //! `build` with another tree frees the earlier one. It ends with its input.
 //!
 //! `bench-compare radix`, `hit` and `evict` become `bench-compare-pages`, the rivals of the page cache,
-//! which lies beside it; their lines are described in `radix`, `hit` and `evict`.
+//! which lies beside it; their lines are described in `radix`, `hit` and `evict`, those of `bench-compare rows` in [`rows`].
 //!
 //! # Why
 //! A process of its own, so that the product's build never sees these crates; the tree, the paths
@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod maps;
+mod rows;
 
 use maps::{Attributes, Boxed, Cache, Dash, Inline, Locked, Papaya, Scc, Value};
 use std::io::{self, BufRead, Write};
@@ -44,6 +45,7 @@ type Fx = rustc_hash::FxBuildHasher;
 
 const USAGE: &str = "\
 usage: bench-compare walk      maps of (parent, name)
+       bench-compare rows      caches by many threads, as Peacock (1992)
        bench-compare radix     indexes of pages: insert, look up, tag, remove
        bench-compare hit       caches where everything is there
        bench-compare evict     hits that caches keep of a sequence of accesses
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let served = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["walk"] => serve(),
+        ["rows"] => rows::serve(io::stdin().lock(), io::stdout().lock()),
         ["radix" | "hit" | "evict"] => become_pages(&words[0]),
         _ => {
             eprintln!("{USAGE}");

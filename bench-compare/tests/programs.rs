@@ -24,6 +24,10 @@ fn each_command_greets_and_answers() {
     let walk = lines(&output);
     assert!(walk[0].starts_with("bench-compare walk 2 ") && walk[1].starts_with("built "));
 
+    let output = said(&["rows"], b"run scc 2 100 10\nend\n");
+    let rows = lines(&output);
+    assert!(rows[0] == "bench-compare rows 1 scc quick_cache" && rows[1].starts_with("ran "));
+
     let output = said(&["radix"], b"round congee random 2 1000\nend\n");
     let radix = lines(&output);
     assert!(radix[0].starts_with("bench-compare radix 1 btree-mutex "), "{radix:?}");

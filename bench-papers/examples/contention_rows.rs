@@ -11,6 +11,7 @@
 use uvfs_bench_papers::contended::{self, Arguments};
 use uvfs_bench_papers::rows::caches::{self, Kind, Locking};
 use uvfs_bench_papers::rows::load;
+use uvfs_bench_workload::rows;
 use uvfs_concurrent::lock::meter;
 
 /// Words of work between two accesses, the number of `uvfs-bench set-associative`.
@@ -21,10 +22,10 @@ fn main() {
     let (kind, locking) = arguments.mode.split_once(':').expect("CACHE:LOCKING");
     let kind = Kind::ALL.into_iter().find(|one| one.name() == kind).expect("a cache");
     let locking = Locking::ALL.into_iter().find(|one| one.name() == locking).expect("a way");
-    let cache = caches::new(kind, locking, load::CAPACITY);
-    load::fill(&*cache);
+    let cache = caches::new(kind, locking, rows::CAPACITY);
+    rows::fill(&*cache);
     let before = meter::snapshot();
-    contended::run(&arguments, 4, |me, turn| load::turn(&*cache, me, turn, WORK));
+    contended::run(&arguments, 4, |me, turn| rows::turn(&*cache, me, turn, WORK));
     let (acquisitions, contended) = load::contended(&before);
     println!("acquisitions {acquisitions} contended {contended}");
 }

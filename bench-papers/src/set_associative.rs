@@ -2,28 +2,31 @@
 //! MP") under one lock, under locks of queues and of the free list, and in rows, with ours as the rows.
 //!
 //! # Boundary
-//! The runs and the tables. [`crate::rows`] has the caches and the threads' work.
+//! The runs and the tables. [`crate::rows`] has the caches, `uvfs-bench-workload` the threads' work, `bench-compare rows` the rivals.
 //!
 //! # Why
 //! The paper's figure is the share of acquisitions that found the lock held: 10 to 15 % before, less than 0.1 % after,
-//! on five processors. It is a count of the lock meter. Rows lose some hits for it; `uvfs-bench evict` counts those. For
+//! on five processors. It is a count of the lock meter, which the rivals do not have; only their rates are shown. Rows lose some hits for it; `uvfs-bench evict` counts those. For
 //! more cores than this machine has, `contention --case rows` simulates them. Weakness: the work between two accesses is our choice.
 
 use crate::rows::caches::{self, Kind, Locking};
 use crate::rows::load;
 use clap::Args;
 use std::io;
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 use uvfs_bench_kit::aims::{self, Aim, Wish};
 use uvfs_bench_kit::report::{Column, Layout, Report, Unit};
+use uvfs_bench_kit::rivals::{Rivals, default_program, odd};
 use uvfs_bench_kit::{cleanup, machine};
+use uvfs_bench_workload::rows;
 use uvfs_concurrent::lock::meter;
 
 /// The paper's five, and around it, as far as the machine has them.
 const CORES: [usize; 5] = [1, 2, 5, 16, 64];
 /// Words of work between two accesses; see the module.
 const WORK: usize = 1000;
+/// Of the lines that rivals are asked by.
+const PROTOCOL: u32 = 1;
 /// The paper's figure.
 const CONTENDED_AIM: f64 = 0.1;
 
@@ -47,6 +50,9 @@ pub(crate) struct SetAssociativeArguments {
     /// Runs of each figure [default: 5, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
+    /// The rivals' program [default: bench-compare/target/release/bench-compare]
+    #[arg(long, value_name = "PATH")]
+    rivals: Option<PathBuf>,
     /// So little that the figures mean nothing, for tests.
     #[arg(long, hide = true)]
     tiny: bool,
@@ -66,8 +72,16 @@ pub(crate) fn run(arguments: &SetAssociativeArguments) -> io::Result<()> {
         println!("{}", machine::describe());
         println!("{} words of work between two accesses; threads: cores", arguments.work);
     }
+    let program = arguments.rivals.clone().unwrap_or_else(default_program);
+    let mut rivals = match Rivals::start(&program, "rows", PROTOCOL) {
+        Ok(rivals) => Some(rivals),
+        Err(why) => {
+            eprintln!("uvfs-bench-papers: rivals are left out: {why}");
+            None
+        }
+    };
     let mut report = Report::new("set-associative");
-    contended(arguments, &mut report);
+    contended(arguments, rivals.as_mut(), &mut report)?;
     let mut out = io::stdout().lock();
     if arguments.json {
         return report.write_json(&mut out);
@@ -86,40 +100,49 @@ fn each() -> impl Iterator<Item = (Kind, Locking)> {
 }
 
 /// On the host's own cores.
-fn contended(arguments: &SetAssociativeArguments, report: &mut Report) {
+fn contended(
+    arguments: &SetAssociativeArguments,
+    mut rivals: Option<&mut Rivals>,
+    report: &mut Report,
+) -> io::Result<()> {
     let host = std::thread::available_parallelism().map_or(1, usize::from);
     let operations = if arguments.tiny { 300 } else { 100_000 };
     for cores in CORES.into_iter().filter(|&cores| cores <= host) {
         for _ in 0..runs(arguments) {
             for (kind, locking) in each() {
-                let cache = caches::new(kind, locking, load::CAPACITY);
-                load::fill(&*cache);
+                let cache = caches::new(kind, locking, rows::CAPACITY);
+                rows::fill(&*cache);
                 let before = meter::snapshot();
-                let wall = timed(&*cache, cores, operations, arguments.work);
+                let wall = rows::timed(&*cache, cores, operations, arguments.work);
                 let counted = load::contended(&before);
                 let rate = (cores * operations) as f64 / wall.as_secs_f64();
                 add(report, kind, locking, cores, counted, rate);
             }
+            if let Some(rivals) = rivals.as_deref_mut() {
+                beside(rivals, cores, operations, arguments.work, report)
+                    .map_err(io::Error::other)?;
+            }
         }
     }
+    Ok(())
 }
 
-/// How long `threads` threads need for `operations` accesses each, from when all are there.
-fn timed(cache: &dyn caches::Cache, threads: usize, operations: usize, work: usize) -> Duration {
-    let start = &Barrier::new(threads + 1);
-    std::thread::scope(|scope| {
-        let body = |me| {
-            move || {
-                start.wait();
-                (0..operations).map(|turn| load::turn(cache, me, turn, work)).sum::<u64>()
-            }
-        };
-        let all: Vec<_> = (0..threads).map(|me| scope.spawn(body(me))).collect();
-        start.wait();
-        let begin = Instant::now();
-        all.into_iter().for_each(|one| drop(std::hint::black_box(one.join())));
-        begin.elapsed()
-    })
+/// A turn of each rival, beside the names: as those, its elements are not held.
+fn beside(
+    rivals: &mut Rivals,
+    cores: usize,
+    operations: usize,
+    work: usize,
+    report: &mut Report,
+) -> Result<(), String> {
+    for name in rivals.names().to_vec() {
+        let answer = rivals.ask(&format!("run {name} {cores} {operations} {work}"))?;
+        let seconds = answer.strip_prefix("ran ").and_then(|text| text.parse::<f64>().ok());
+        let rate = (cores * operations) as f64 / seconds.ok_or_else(|| odd(&answer))?;
+        let case = format!("{}-rate", Kind::Names.name());
+        report.sample(&case, &name, cores, Unit::MillionsPerSecond, rate / 1e6);
+    }
+    Ok(())
 }
 
 fn add(

@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 fn bench(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-bench-papers"));
-    command.args(["set-associative", "--tiny"]).args(arguments).output().expect("it starts")
+    command.args(["set-associative", "--tiny", "--rivals", "/nowhere/bench-compare"]);
+    command.args(arguments).output().expect("it starts")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -26,7 +27,10 @@ fn every_cache_is_measured_in_every_way_and_the_aim_closes_the_tables() {
     for line in of_one_core.filter(|line| line["unit"] == "percent-contended") {
         assert!(line["value"] == 0.0 && line["higher_is_better"] == false, "alone: {line}");
     }
-    let said = text(&bench(&[]).stdout);
+    let output = bench(&[]);
+    let said = text(&output.stdout);
+    let why = text(&output.stderr);
+    assert!(why.contains("cargo build --release --manifest-path bench-compare"), "{why}");
     let aims = said.split("\naims").nth(1).expect("aims at the end");
     assert!(aims.contains("contended acquisitions"), "{aims}");
 }

@@ -12,6 +12,7 @@
 
 use std::convert::Infallible;
 use std::hint::black_box;
+pub use uvfs_bench_workload::rows::Cache;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_concurrent::padded::Padded;
 use uvfs_containers::set_associative::buffers::{BufferCache, BufferClasses};
@@ -76,12 +77,6 @@ impl Locking {
             Locking::Rows => "set-associative",
         }
     }
-}
-
-/// A cache of numbered things.
-pub trait Cache: Send + Sync {
-    /// Looks `key` up, uses it and releases it. Returns whether it was cached; it is afterwards.
-    fn access(&self, key: u64) -> bool;
 }
 
 /// An empty cache with room for `capacity` elements.

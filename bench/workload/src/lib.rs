@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Knows no system. [`tree`], [`paths`] and [`timed`] are walks; [`keys`] are indexes of a tree's slots, [`traces`]
-//! keys of a cache; [`users`] is a mix of programs over files; [`team`] runs threads together and times their phases;
+//! keys of a cache; [`rows`] is a thread's use of a cache, [`users`] a mix of programs over files; [`team`] runs threads together and times their phases;
 //! [`child`] is a process that answers lines.
 //!
 //! # Why
@@ -15,6 +15,7 @@
 pub mod child;
 pub mod keys;
 pub mod paths;
+pub mod rows;
 pub mod team;
 pub mod timed;
 pub mod traces;
