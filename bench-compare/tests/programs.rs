@@ -38,7 +38,7 @@ fn each_command_greets_and_answers() {
     let output = said(&["evict"], &replay);
     assert_eq!(
         lines(&output),
-        ["bench-compare evict 1 moka quick_cache tinyufo foyer", "hits 1 counted 2"]
+        ["bench-compare evict 1 moka quick_cache tinyufo foyer scc", "hits 1 counted 2"]
     );
 }
 
