@@ -7,41 +7,41 @@
 uvfs_concurrent::lock_classes! {
     in STORES;
     /// Renames.
-    EXT_RENAMES = 371, "ext-renames", "moves between two directories of an image";
+    EXT_RENAMES = 367, "ext-renames", "moves between two directories of an image";
     /// One inode.
-    EXT_INODE = 372, "ext-inode", "one inode of an image that is written: its attributes, its map, its names";
+    EXT_INODE = 368, "ext-inode", "one inode of an image that is written: its attributes, its map, its names";
     /// A second one.
-    EXT_INODE_2 = 373, "ext-inode-2", "a second inode: below the first, or of a higher number";
+    EXT_INODE_2 = 369, "ext-inode-2", "a second inode: below the first, or of a higher number";
     /// A third one.
-    EXT_INODE_3 = 374, "ext-inode-3", "a third inode, below the first two";
+    EXT_INODE_3 = 371, "ext-inode-3", "a third inode, below the first two";
     /// A fourth one.
-    EXT_INODE_4 = 375, "ext-inode-4", "a fourth inode, of a higher number than the third";
+    EXT_INODE_4 = 372, "ext-inode-4", "a fourth inode, of a higher number than the third";
     /// Inodes in use.
-    EXT_INODES = 376, "ext-inodes", "one shard of the inodes of an image that are in use";
+    EXT_INODES = 373, "ext-inodes", "one shard of the inodes of an image that are in use";
     /// Orphans.
-    EXT_ORPHANS = 377, "ext-orphans", "the list of inodes without names, and the superblock";
+    EXT_ORPHANS = 374, "ext-orphans", "the list of inodes without names, and the superblock";
     /// One group.
-    EXT_GROUP = 378, "ext-group", "blocks and inodes of one block group that are in use";
+    EXT_GROUP = 375, "ext-group", "blocks and inodes of one block group that are in use";
     /// Totals.
-    EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that wait for a commit";
+    EXT_SPACE = 376, "ext-space", "free blocks of an image, and those that wait for a commit";
     /// Windows.
-    EXT_WINDOWS = 380, "ext-windows", "one shard of the blocks that growing files of an image take next";
+    EXT_WINDOWS = 377, "ext-windows", "one shard of the blocks that growing files of an image take next";
     /// The log.
-    EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
+    EXT_LOG = 378, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.
-    EXT_JOURNAL = 382, "ext-journal", "handles of the running transaction, and the thread that commits";
+    EXT_JOURNAL = 379, "ext-journal", "handles of the running transaction, and the thread that commits";
     /// Numbers of flushes.
-    EXT_FLUSHES = 383, "ext-flushes", "which flush of an image's device is under way, and whether one failed";
+    EXT_FLUSHES = 381, "ext-flushes", "which flush of an image's device is under way, and whether one failed";
     /// Finding buffers.
-    EXT_BUFFERS = 384, "ext-buffers", "one shard of the buffers of an image that is written";
+    EXT_BUFFERS = 382, "ext-buffers", "one shard of the buffers of an image that is written";
     /// One buffer.
-    EXT_BUFFER = 385, "ext-buffer", "the contents of one buffer";
+    EXT_BUFFER = 383, "ext-buffer", "the contents of one buffer";
     /// The running transaction.
-    EXT_TRANSACTION = 386, "ext-transaction", "the blocks that the running transaction changed and freed";
+    EXT_TRANSACTION = 384, "ext-transaction", "the blocks that the running transaction changed and freed";
     /// Committed blocks.
-    EXT_NEWER = 387, "ext-newer", "blocks that are committed and not in their places";
+    EXT_NEWER = 385, "ext-newer", "blocks that are committed and not in their places";
     /// Memory of a device.
-    EXT_MEMORY = 388, "ext-memory", "the bytes of an image in memory; of a direct device, its buffers, and sectors that are changed in part";
+    EXT_MEMORY = 386, "ext-memory", "the bytes of an image in memory; of a direct device, its buffers, and sectors that are changed in part";
     /// A recorder.
-    EXT_RECORD = 389, "ext-record", "what a test recorded of the writes to a device";
+    EXT_RECORD = 387, "ext-record", "what a test recorded of the writes to a device";
 }
