@@ -4,7 +4,7 @@
 //! # Boundary
 //! `uvfs-ext` has the format, in pure functions; this crate has state and locks. Knows no VFS and no FUSE. From the
 //! bottom: devices that are written and flushed ([`device`]), blocks that are changed in transactions and committed through a
-//! journal ([`store`]), bringing a journal to the image after a crash ([`recover`]), operations ([`Volume`]). Plan and order:
+//! journal ([`store`]), the queue before the device ([`queue`]), bringing a journal to the image after a crash ([`recover`]), operations ([`Volume`]). Plan and order:
 //! decision 0023.
 //!
 //! ```no_run
@@ -26,6 +26,7 @@ pub mod device;
 mod error;
 mod hashing;
 pub mod lock_order;
+pub mod queue;
 mod recovery;
 pub mod store;
 mod volume;

@@ -27,7 +27,7 @@ uvfs_concurrent::lock_classes! {
     /// Windows.
     EXT_WINDOWS = 377, "ext-windows", "one shard of the blocks that growing files of an image take next";
     /// The log.
-    EXT_LOG = 378, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
+    EXT_LOG = 378, "ext-log", "the log of an image's journal, while one thread commits or moves its beginning";
     /// Transactions.
     EXT_JOURNAL = 379, "ext-journal", "handles of the running transaction, and the thread that commits";
     /// Numbers of flushes.
@@ -39,9 +39,11 @@ uvfs_concurrent::lock_classes! {
     /// The running transaction.
     EXT_TRANSACTION = 384, "ext-transaction", "the blocks that the running transaction changed and freed";
     /// Committed blocks.
-    EXT_NEWER = 385, "ext-newer", "blocks that are committed and not in their places";
+    EXT_NEWER = 385, "ext-newer", "blocks that are committed and not in their places, and the step that brings them there";
     /// Memory of a device.
     EXT_MEMORY = 386, "ext-memory", "the bytes of an image in memory; of a direct device, its buffers, and sectors that are changed in part";
     /// A recorder.
     EXT_RECORD = 387, "ext-record", "what a test recorded of the writes to a device";
+    /// The queue.
+    EXT_QUEUE = 388, "ext-queue", "background writes that wait for an image's device; not held while the device works";
 }

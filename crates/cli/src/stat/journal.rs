@@ -12,13 +12,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counters that show a present state, not a number of events.
-const LEVELS: [&str; 7] = [
+const LEVELS: [&str; 9] = [
     "transaction",
     "running_blocks",
     "capacity_blocks",
     "log_blocks",
     "log_used_blocks",
     "waiting_blocks",
+    "queue_waiting_blocks",
+    "queue_depth",
     "ended",
 ];
 
@@ -84,6 +86,18 @@ impl Seen {
             0 => "none".to_owned(),
             number => show_time(self.of(total) / number),
         };
+        let requests = |class: &str, name: &str| {
+            let of = |what: &str| self.of(&format!("{class}_{what}"));
+            match of("requests") {
+                0 => format!("no {name}"),
+                number => format!(
+                    "{} {name}, {} each, at most {}",
+                    show_count(number),
+                    show_time(of("ns") / number),
+                    show_time(of("ns_max"))
+                ),
+            }
+        };
         let mut text = String::new();
         if let Some(during) = self.during {
             row(&mut text, "during", &format!("{:.1} s", during.as_secs_f64()));
@@ -136,6 +150,28 @@ impl Seen {
                     count("waiting_blocks")
                 ),
             ),
+            (
+                "queue",
+                format!(
+                    "{} blocks wait; {} put: {} replaced, {} dropped, {} merged, {} written by commits",
+                    count("queue_waiting_blocks"),
+                    count("queue_put_blocks"),
+                    count("queue_replaced_blocks"),
+                    count("queue_dropped_blocks"),
+                    count("queue_merged_blocks"),
+                    count("queue_taken_blocks")
+                ),
+            ),
+            (
+                "device",
+                format!(
+                    "{}; {}",
+                    requests("read", "reads of metadata"),
+                    requests("write", "writes")
+                ),
+            ),
+            ("flushes", requests("flush", "flushes")),
+            ("background", requests("background", "writes")),
         ];
         for (label, value) in rows {
             row(&mut text, label, &value);
@@ -162,7 +198,8 @@ mod tests {
     fn report(commits: u64) -> Value {
         json!({ "core": { "backend": {
             "journal_commits": commits, "journal_commit_ns": commits * 3_000_000, "journal_transaction": 70 + commits,
-            "journal_handles": 1000 * commits, "buffer_bytes": 5,
+            "journal_handles": 1000 * commits, "buffer_bytes": 5, "journal_queue_depth": 8,
+            "journal_flush_requests": 2 * commits, "journal_flush_ns": commits * 8_000_000, "journal_flush_ns_max": 90_000_000,
         } } })
     }
 
@@ -177,8 +214,17 @@ mod tests {
         let told = seen.to_json();
         assert_eq!(
             told["journal"],
-            json!({ "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000 })
+            json!({
+                "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000, "queue_depth": 8,
+                "flush_requests": 4, "flush_ns": 16_000_000, "flush_ns_max": 90_000_000,
+            })
         );
+        assert!(
+            seen.table().contains("4 flushes, 4.0 ms each, at most 90.0 ms"),
+            "{}",
+            seen.table()
+        );
+        assert!(seen.table().contains("queue                0 blocks wait"), "{}", seen.table());
         assert!(seen.table().contains("3.0 ms each"), "{}", seen.table());
         let whole = watch(None, || Ok(report(9))).unwrap();
         assert_eq!((whole.of("commits"), whole.during), (9, None));

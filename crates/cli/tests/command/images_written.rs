@@ -163,7 +163,9 @@ fn what_is_written_is_in_the_image_for_the_kernel_too_and_the_other_way_round() 
     assert!(lists[2].is_some() && xattrs(&mounted.join("file"))[1] == Some(bytes(9, 700)));
     done(&["image", "commit", place.mnt()]);
     let journal = done(&["stat", "--journal", place.mnt()]).stdout;
-    assert!(journal.contains("commits ") && journal.contains("running "), "{journal}");
+    for row in ["commits ", "running ", "queue  ", "device  ", "flushes  ", "background  "] {
+        assert!(journal.contains(row), "{row}: {journal}");
+    }
     done(&["unmount", place.mnt()]);
     sound(&image);
     let info = done(&["image", "info", "--json", text(&image)]).stdout;

@@ -20,6 +20,15 @@ const PARTS: u32 = 4;
 /// The smallest transaction that operations fit into.
 const CAPACITY_MIN: usize = 64;
 
+/// A place between two transactions of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Mark {
+    /// The block of the ring.
+    pub(super) next: u32,
+    /// Blocks that were ever written before it.
+    pub(super) written: u64,
+}
+
 /// An empty journal.
 #[derive(Debug)]
 pub struct LogPlace {
@@ -68,25 +77,32 @@ pub(super) struct Log {
     runs: Vec<Run>,
     first: u32,
     end: u32,
-    /// The block that is written next.
-    next: u32,
-    used: u32,
+    /// Where the next block is written.
+    mark: Mark,
+    /// Blocks that were ever written, and whose room is free again.
+    freed: u64,
 }
 
 impl Log {
     pub(super) fn new(place: LogPlace) -> Self {
         let (first, end) = place.head.ring();
-        Self { head: place.head, runs: place.runs, first, end, next: first, used: 0 }
+        let mark = Mark { next: first, written: 0 };
+        Self { head: place.head, runs: place.runs, first, end, mark, freed: 0 }
     }
 
     /// Blocks that can be written before the log's beginning has to move.
-    pub(super) fn free(&self) -> usize {
-        (self.end - self.first - self.used) as usize
+    pub(super) fn free(&self) -> u64 {
+        u64::from(self.end - self.first) - self.used()
     }
 
     /// Blocks that are in use.
-    pub(super) fn used(&self) -> usize {
-        self.used as usize
+    pub(super) fn used(&self) -> u64 {
+        self.mark.written - self.freed
+    }
+
+    /// Where the last transaction ended.
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Blocks of the log that a transaction takes.
@@ -111,9 +127,10 @@ impl Log {
 
     /// Takes the next block of the ring.
     fn take(&mut self) -> Result<u64> {
-        let place = self.place(self.next)?;
-        self.next = if self.next + 1 >= self.end { self.first } else { self.next + 1 };
-        self.used += 1;
+        let Mark { next, written } = self.mark;
+        let place = self.place(next)?;
+        let next = if next + 1 >= self.end { self.first } else { next + 1 };
+        self.mark = Mark { next, written: written + 1 };
         Ok(place)
     }
 
@@ -126,7 +143,7 @@ impl Log {
         device: &dyn WriteDevice,
         flush: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        if self.blocks_for(blocks.len(), revoked.len()) > self.free() {
+        if self.blocks_for(blocks.len(), revoked.len()) as u64 > self.free() {
             let what =
                 format!("a transaction of {} blocks does not fit into the journal", blocks.len());
             return Err(Error::NotWritable(what));
@@ -161,11 +178,20 @@ impl Log {
         flush()
     }
 
-    /// Makes the log empty: a replay would begin at the next block, with transaction `next`.
-    pub(super) fn restart(&mut self, next: u32, device: &dyn WriteDevice) -> Result<()> {
-        self.head.set_tail(self.next, next);
-        self.used = 0;
+    /// A replay begins at `mark` with transaction `next`. The room before it stays in use.
+    pub(super) fn begin_at(
+        &mut self,
+        mark: Mark,
+        next: u32,
+        device: &dyn WriteDevice,
+    ) -> Result<()> {
+        self.head.set_tail(mark.next, next);
         self.write_head(device)
+    }
+
+    /// The room before `mark`, where the log begins now, may be used again.
+    pub(super) fn free_until(&mut self, mark: Mark) {
+        self.freed = mark.written;
     }
 
     /// Says that there is nothing to replay.

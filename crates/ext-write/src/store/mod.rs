@@ -9,43 +9,48 @@
 //!                                  ▼ commit: no new handles, wait for the open ones, freeze
 //!                          frozen blocks ─▶ log, flush, commit record, flush     committing, at most one
 //!                                  ▼
-//!                          `newer`: committed, not in place ─▶ checkpoint ─▶ in place
+//!                          `newer`: committed, not in place ─▶ checkpoint, in the background ─▶ in place
 //! ```
 //! S1. A handle belongs to the running transaction. No commit freezes while one is open, so a transaction has whole operations.
 //! S2. Frozen bytes do not change: they are shared by reference, and a thread that changes the block copies them first.
 //! S3. Only frozen contents are written to the device, to their place only after their commit record is stable.
 //! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
 //!     A buffer is referenced by its transaction until its contents are in `newer`.
-//! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too.
-//! S6. After a failed write of a commit or checkpoint, and after any failed flush (`flushes`, F3), nothing is written any
-//!     more ([`Error::Ended`]), because the stable state is not known. The blocks of a failed commit return to the running
+//! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too (C1 to C6:
+//!     `checkpoint`).
+//! S6. After a failed write of a commit or checkpoint, and after any failed flush (`flushes`, F3), no commit and no request
+//!     of the background begins any more ([`Error::Ended`]), because the stable state is not known. The blocks of a failed commit return to the running
 //!     list. So it has every block that no commit brought ([`Store::uncommitted`]), and keeps it in memory for readers.
 
 mod buffers;
-mod counted;
+mod checkpoint;
+#[cfg(test)]
+mod checkpoint_model;
+mod ending;
 mod flushes;
 mod handle;
 mod log;
+mod newer;
 
+pub use ending::Ended;
 pub use handle::Handle;
 pub use log::LogPlace;
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
 use crate::hashing::Seeded;
-use crate::lock_order::{EXT_JOURNAL, EXT_LOG, EXT_NEWER, EXT_TRANSACTION};
+use crate::lock_order::{EXT_JOURNAL, EXT_TRANSACTION};
+use crate::queue::QueueCounts;
 use buffers::{Buffer, Buffers, Contents};
-use counted::Counted;
-use flushes::Flushes;
+use checkpoint::Checkpoints;
 pub(crate) use flushes::Ticket;
-use log::Log;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Block, Blocks};
 
 /// The kind of a block, for the order of writes without a journal.
@@ -100,17 +105,8 @@ pub struct Counts {
     pub device_errors: u64,
     /// Handles that were refused because writing had ended.
     pub refused: u64,
-}
-
-/// The end of writing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
-    /// The failure.
-    pub cause: Arc<str>,
-    /// The same, with its consequence for the image.
-    pub why: Arc<str>,
-    /// When it was.
-    pub since: SystemTime,
+    /// The queue before the device.
+    pub queue: QueueCounts,
 }
 
 /// How the journal is now.
@@ -154,13 +150,10 @@ struct State {
     added: usize,
     /// Handles are not begun: the committing thread waits for the open ones, or freezes.
     closed: bool,
-    /// A thread commits or brings blocks to their places.
+    /// A thread commits, or brings everything to its place.
     busy: bool,
-    failed: Option<Ended>,
     /// No new handles; the open ones are committed.
     shut: Option<Arc<str>>,
-    /// Blocks of the log in use.
-    log_used: usize,
     counts: Counts,
 }
 
@@ -178,28 +171,22 @@ struct Frozen {
 ///
 /// # Why
 /// Freezing is by reference (decision 0023). Without a journal (ext2) a commit writes the frozen blocks in place, in an order that
-/// e2fsck can repair: inodes, then names. With few buffers a transaction is short, and a commit brings `newer` to its places
+/// e2fsck can repair: inodes, then names. With few buffers a transaction is short, and `newer` is brought to its places
 /// before the log is full, because both take memory. Weakness: all handles take one lock for some instructions.
 #[derive(Debug)]
 pub struct Store {
+    /// What is committed, and the device.
+    home: Arc<Checkpoints>,
     device: Arc<dyn WriteDevice>,
-    counted: Arc<Counted>,
-    flushes: Flushes,
+    /// Brings blocks to their places.
+    background: Option<JoinHandle<()>>,
     block_size: usize,
     buffers: Buffers,
-    /// Committed contents that are not in their places yet.
-    newer: Mutex<BTreeMap<u64, Arc<[u8]>>>,
-    /// How many those are.
-    waiting: AtomicU64,
     running: Mutex<Running>,
     state: Mutex<State>,
     changed: Condvar,
-    log: Option<Mutex<Log>>,
-    log_blocks: usize,
     /// Blocks that a transaction may have.
     capacity: usize,
-    /// Blocks that may wait for a checkpoint.
-    waiting_max: usize,
 }
 
 /// Blocks that a transaction may have where there is no journal.
@@ -211,8 +198,6 @@ const CAPACITY_SHARE: usize = 4;
 const WAITING_SHARE: usize = 2;
 /// Bytes of a block in memory beside its contents: a buffer, its place in a table, and the allocator's overhead.
 const BLOCK_OVERHEAD: u64 = 160;
-/// Said after the cause, unless the device itself is gone.
-const KEPT: &str = "; committed data is safe: mount the image again";
 /// Blocks that go to the device in one call.
 const BATCH: usize = 512;
 
@@ -220,7 +205,7 @@ impl Store {
     /// The blocks of `device`, through about `buffers` in memory; with a journal if there is a `log`, which is empty.
     ///
     /// # Errors
-    /// A journal that is too small.
+    /// A journal that is too small; no thread for the background.
     pub fn new(
         device: Arc<dyn WriteDevice>,
         block_size: u32,
@@ -232,8 +217,14 @@ impl Store {
             None => (1, CAPACITY_UNLOGGED),
         };
         let capacity = capacity.min((buffers / CAPACITY_SHARE).max(CAPACITY_FEW));
-        let counted = Arc::new(Counted::new(device));
-        let device: Arc<dyn WriteDevice> = counted.clone();
+        let waiting_max = (buffers / WAITING_SHARE).max(2 * capacity);
+        let has_log = log.is_some();
+        let home = Checkpoints::new(device, block_size as usize, log, sequence, waiting_max);
+        let home = Arc::new(home);
+        let background = has_log.then(|| {
+            let home = home.clone();
+            Builder::new().name("uvfs-ext-write".into()).spawn(move || home.run())
+        });
         let state = State {
             running: sequence,
             stable: sequence.wrapping_sub(1),
@@ -242,26 +233,19 @@ impl Store {
             added: 0,
             closed: false,
             busy: false,
-            failed: None,
             shut: None,
-            log_used: 0,
             counts: Counts::default(),
         };
         Ok(Self {
-            log_blocks: log.as_ref().map_or(0, LogPlace::blocks),
-            log: log.map(|place| Mutex::new(&EXT_LOG, Log::new(place))),
-            flushes: Flushes::new(device.clone()),
-            device,
-            counted,
+            device: home.queue.clone(),
+            home,
+            background: background.transpose()?,
             block_size: block_size as usize,
             buffers: Buffers::new(buffers),
-            newer: Mutex::new(&EXT_NEWER, BTreeMap::new()),
-            waiting: AtomicU64::new(0),
             running: Mutex::new(&EXT_TRANSACTION, Running::default()),
             state: Mutex::new(&EXT_JOURNAL, state),
             changed: Condvar::default(),
             capacity,
-            waiting_max: (buffers / WAITING_SHARE).max(2 * capacity),
         })
     }
 
@@ -277,22 +261,22 @@ impl Store {
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        let counts = self.state.lock().counts;
-        Counts { device_errors: self.counted.errors(), ..counts }
+        let mut counts = self.state.lock().counts;
+        self.home.count(&mut counts);
+        counts
     }
 
     /// How the journal is now.
     pub fn now(&self) -> Now {
         let running_blocks = self.running.lock().blocks.len() as u64;
-        let waiting_blocks = self.newer.lock().len() as u64;
-        let state = self.state.lock();
+        let (log_used, log_blocks) = self.home.log_blocks();
         Now {
-            transaction: state.running,
+            transaction: self.running(),
             running_blocks,
             capacity: self.capacity as u64,
-            waiting_blocks,
-            log_used: state.log_used as u64,
-            log_blocks: self.log_blocks as u64,
+            waiting_blocks: self.home.waiting(),
+            log_used,
+            log_blocks,
         }
     }
 
@@ -305,8 +289,7 @@ impl Store {
     /// Bytes of buffers, and of blocks that wait for a checkpoint. A block that lies in both is counted twice: it does
     /// as soon as it is changed again.
     pub fn held_bytes(&self) -> u64 {
-        // ORDERING: Relaxed; a size, which may be of a moment before.
-        let blocks = self.buffers.held() + self.waiting.load(Relaxed);
+        let blocks = self.buffers.held() + self.home.waiting();
         blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
     }
 
@@ -322,12 +305,12 @@ impl Store {
 
     /// Why writing has ended, if it has.
     pub fn failure(&self) -> Option<Ended> {
-        self.state.lock().failed.clone()
+        self.home.ending().get().cloned()
     }
 
     /// A ticket for all writes to the device until now: see `Store::flush_behind`.
     pub(crate) fn ticket(&self) -> Ticket {
-        self.flushes.ticket()
+        self.home.flushes().ticket()
     }
 
     /// Returns when all writes before `ticket` survive a crash; flushes unless another thread has done that since.
@@ -335,7 +318,7 @@ impl Store {
     /// # Errors
     /// [`Error::Ended`]: a failed flush ends writing, also one that another thread asked for.
     pub(crate) fn flush_behind(&self, ticket: Ticket) -> Result<()> {
-        self.flushes.wait(ticket).map_err(|error| self.end_writing(error))
+        self.home.flushes().wait(ticket).map_err(|error| self.end_writing(error))
     }
 
     /// Returns when all writes to the device before the call survive a crash.
@@ -349,25 +332,7 @@ impl Store {
     /// Ends writing because of `error`, unless it has ended already: no further transaction commits. Returns the error that
     /// callers get from now on, and logs it once.
     pub fn end_writing(&self, error: Error) -> Error {
-        // A device that is gone is the cause of whatever it failed.
-        let (cause, kept): (Arc<str>, _) = match (self.device.check(), error) {
-            (Err(gone), _) => (gone.to_string().into(), ""),
-            (Ok(()), Error::Ended(why)) => (why, KEPT),
-            (Ok(()), error) => (error.to_string().into(), KEPT),
-        };
-        let mut state = self.state.lock();
-        let is_first = state.failed.is_none();
-        let ended = state.failed.get_or_insert_with(|| {
-            let why = format!("{cause}{kept}").into();
-            Ended { cause, why, since: SystemTime::now() }
-        });
-        let error = Error::Ended(ended.why.clone());
-        self.changed.notify_all();
-        drop(state);
-        if is_first {
-            ::log::error!("image: {error}");
-        }
-        error
+        self.home.end_writing(error)
     }
 
     /// Ends writing if the device is gone.
@@ -429,8 +394,7 @@ impl Store {
 
     fn load<'c>(&self, block: u64, contents: &'c mut Contents) -> Result<&'c mut Arc<[u8]>> {
         if contents.bytes.is_none() {
-            let newer = self.newer.lock().get(&block).cloned();
-            contents.bytes = Some(match newer {
+            contents.bytes = Some(match self.home.newer(block) {
                 Some(newer) => newer,
                 None => {
                     let mut bytes = vec![0; self.block_size];
@@ -449,13 +413,13 @@ impl Store {
     /// [`Error::Ended`].
     pub fn begin(&self, credits: usize) -> Result<Option<Handle<'_>>> {
         debug_assert!(credits <= self.credits_max(), "{credits} credits");
+        self.home.slow_down();
         let mut waited: Option<Instant> = None;
         let mut state = self.state.lock();
         loop {
-            if let Some(Ended { why, .. }) = &state.failed {
-                let error = Error::Ended(why.clone());
+            if let Err(ended) = self.home.ending().check() {
                 state.counts.refused += 1;
-                return Err(error);
+                return Err(ended);
             }
             if let Some(why) = &state.shut {
                 return Err(Error::Ended(why.clone()));
@@ -502,9 +466,7 @@ impl Store {
         let mut waited = false;
         let mut state = self.state.lock();
         loop {
-            if let Some(Ended { why, .. }) = &state.failed {
-                return Err(Error::Ended(why.clone()));
-            }
+            self.home.ending().check()?;
             if number.wrapping_sub(state.stable) as i32 <= 0 {
                 state.counts.shared_commits += u64::from(waited);
                 return Ok(());
@@ -520,11 +482,11 @@ impl Store {
         while state.handles > 0 {
             self.changed.wait(&mut state);
         }
-        if let Some(Ended { why, .. }) = state.failed.clone() {
+        if let Err(ended) = self.home.ending().check() {
             // An operation failed halfway meanwhile.
             (state.busy, state.closed) = (false, false);
             self.changed.notify_all();
-            return Err(Error::Ended(why));
+            return Err(ended);
         }
         let transaction = state.running;
         drop(state);
@@ -574,33 +536,22 @@ impl Store {
         }
     }
 
-    /// Brings everything to its place if more than half of the log is in use.
-    ///
-    /// # Errors
-    /// [`Error::Ended`].
-    pub fn checkpoint_if_long(&self) -> Result<()> {
-        let long = self.state.lock().log_used > self.log_blocks / 2;
-        if long { self.checkpoint() } else { Ok(()) }
-    }
-
     /// Brings everything that is committed to its place; the log is empty afterwards.
     ///
     /// # Errors
     /// [`Error::Ended`].
     pub fn checkpoint(&self) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
+        if !self.home.has_log() {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         while state.busy {
             self.changed.wait(&mut state);
         }
-        if let Some(Ended { why, .. }) = &state.failed {
-            return Err(Error::Ended(why.clone()));
-        }
+        self.home.ending().check()?;
         state.busy = true;
-        let next = state.stable.wrapping_add(1);
         drop(state);
-        let done = self.bring_home(&mut log.lock(), next);
-        let done = done.map_err(|error| self.end_writing(error));
+        let done = self.home.all();
         self.state.lock().busy = false;
         self.changed.notify_all();
         done
@@ -612,68 +563,20 @@ impl Store {
     /// Those of the device; [`Error::Ended`].
     pub fn close_log(&self) -> Result<()> {
         let state = self.state.lock();
-        if let Some(Ended { why, .. }) = &state.failed {
-            return Err(Error::Ended(why.clone()));
-        }
+        self.home.ending().check()?;
         let next = state.running;
         drop(state);
-        if let Some(log) = &self.log {
-            log.lock().close(next, &*self.device)?;
-            self.flush()?;
-        }
-        Ok(())
+        self.home.close(next)
     }
 
     /// Writes a transaction: to the log, or where there is none to the blocks' places.
     fn write(&self, number: u32, frozen: &mut [Frozen], revoked: &BTreeSet<u64>) -> Result<()> {
-        let Some(log) = &self.log else { return self.write_in_place(frozen) };
-        let mut log = log.lock();
+        if !self.home.has_log() {
+            return self.write_in_place(frozen);
+        }
         let mut sorted: Vec<_> = frozen.iter().map(|one| (one.buffer.block, &one.bytes)).collect();
         sorted.sort_unstable_by_key(|one| one.0);
-        let needed = log.blocks_for(sorted.len(), revoked.len());
-        let waiting = self.newer.lock().len();
-        if needed > log.free() {
-            self.state.lock().counts.log_waits += 1;
-            self.bring_home(&mut log, number)?;
-        } else if waiting > 0 && waiting + frozen.len() > self.waiting_max {
-            // The log has room; memory has not.
-            self.bring_home(&mut log, number)?;
-        }
-        log.write(number, &sorted, revoked, &*self.device, &|| self.flush())?;
-        let used = log.used();
-        let mut newer = self.newer.lock();
-        for block in revoked {
-            newer.remove(block);
-        }
-        for one in frozen {
-            newer.insert(one.buffer.block, one.bytes.clone());
-        }
-        // ORDERING: Relaxed; a size for budgets, set under the lock.
-        self.waiting.store(newer.len() as u64, Relaxed);
-        drop(newer);
-        self.state.lock().log_used = used;
-        Ok(())
-    }
-
-    /// Writes `newer` to its places and empties the log, whose next transaction is `next`.
-    fn bring_home(&self, log: &mut Log, next: u32) -> Result<()> {
-        let newer: Vec<_> =
-            self.newer.lock().iter().map(|(block, bytes)| (*block, bytes.clone())).collect();
-        self.write_blocks(newer.iter().map(|(block, bytes)| (*block, &**bytes)))?;
-        self.flush()?;
-        log.restart(next, &*self.device)?;
-        // S5: only now may the log's room be used again.
-        self.flush()?;
-        let mut newer_now = self.newer.lock();
-        newer_now.clear();
-        // ORDERING: Relaxed; a size for budgets, set under the lock.
-        self.waiting.store(0, Relaxed);
-        drop(newer_now);
-        let mut state = self.state.lock();
-        state.log_used = 0;
-        state.counts.checkpoints += 1;
-        state.counts.checkpointed_blocks += newer.len() as u64;
-        Ok(())
+        self.home.commit(number, &sorted, revoked)
     }
 
     fn write_in_place(&self, frozen: &mut [Frozen]) -> Result<()> {
@@ -715,6 +618,17 @@ fn write_runs<'b>(
         device.write_at(first * block_size as u64, &run)?;
     }
     Ok(())
+}
+
+impl Drop for Store {
+    /// The background ends behind its present request: what it did not bring to its place is in the log.
+    fn drop(&mut self) {
+        self.home.queue.close();
+        if let Some(background) = self.background.take() {
+            // A panic there was reported where it was.
+            let _ = background.join();
+        }
+    }
 }
 
 impl Frozen {

@@ -287,7 +287,7 @@ impl Volume {
         self.stabilise(Some(self.store.last_with_changes()))
     }
 
-    /// Commits the changes, and empties a long log. Call it every few seconds.
+    /// Commits the changes. Call it every few seconds.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -296,7 +296,7 @@ impl Volume {
         if self.store.has_changes() {
             self.store.commit(self.store.running(), self)?;
         }
-        self.store.checkpoint_if_long()
+        Ok(())
     }
 
     /// Makes all changes of one inode stable, its data included.

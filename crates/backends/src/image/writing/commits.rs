@@ -5,8 +5,7 @@
 //! commit.
 //!
 //! # Why
-//! A crash loses written but unsynced data of one interval at most. And a thread that uses the journal's last free
-//! blocks need not wait for a checkpoint that could have been made before.
+//! A crash loses written but unsynced data of one interval at most.
 
 use crate::lock_order::IMAGE_COMMITS;
 use std::sync::Arc;

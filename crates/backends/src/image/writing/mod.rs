@@ -323,7 +323,7 @@ impl Backend for WritingImage {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let (counts, now) = (self.volume.counts(), self.volume.journal());
-        let device = self.device.counts();
+        let (device, queue) = (self.device.counts(), counts.queue);
         let replayed = self.volume.recovery().map_or(0, |recovery| recovery.blocks as u64);
         vec![
             ("replayed_blocks", replayed),
@@ -347,6 +347,25 @@ impl Backend for WritingImage {
             ("journal_checkpoints", counts.checkpoints),
             ("journal_checkpointed_blocks", counts.checkpointed_blocks),
             ("journal_log_waits", counts.log_waits),
+            ("journal_queue_waiting_blocks", queue.waiting),
+            ("journal_queue_depth", queue.depth),
+            ("journal_queue_put_blocks", queue.put),
+            ("journal_queue_replaced_blocks", queue.replaced),
+            ("journal_queue_dropped_blocks", queue.dropped),
+            ("journal_queue_merged_blocks", queue.merged),
+            ("journal_queue_taken_blocks", queue.taken),
+            ("journal_read_requests", queue.reads.requests),
+            ("journal_read_ns", queue.reads.ns),
+            ("journal_read_ns_max", queue.reads.ns_max),
+            ("journal_write_requests", queue.writes.requests),
+            ("journal_write_ns", queue.writes.ns),
+            ("journal_write_ns_max", queue.writes.ns_max),
+            ("journal_flush_requests", queue.flushes.requests),
+            ("journal_flush_ns", queue.flushes.ns),
+            ("journal_flush_ns_max", queue.flushes.ns_max),
+            ("journal_background_requests", queue.background.requests),
+            ("journal_background_ns", queue.background.ns),
+            ("journal_background_ns_max", queue.background.ns_max),
             ("journal_ended", u64::from(self.volume.failure().is_some())),
             ("device_direct", device.is_direct.into()),
             ("device_buffer_bytes", device.buffer_bytes),
