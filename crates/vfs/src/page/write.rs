@@ -6,7 +6,8 @@
 //!
 //! # Concurrency
 //! Where the store can reserve space ([`super::space`]), bytes have their space before their page becomes dirty: the
-//! writer is inside the gate between the two, so no cut and no failed write gives the space back. In mode *back*, a writer is inside the gate and holds one page lock at a time. A writer that moves the end of the file, appends
+//! writer is inside the gate between the two, so no cut and no failed write gives the space back. In mode *back*, a
+//! writer is inside the gate and holds one page lock at a time. A writer that moves the end of the file, appends
 //! included, has the extending turn: so two appends never overlap. In mode *through*, a writer is alone in the gate.
 //! Room is reserved, and a writer slowed down, before the gate.
 //!
