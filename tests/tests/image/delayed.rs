@@ -22,7 +22,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const FEW: usize = 40;
 
 /// A new image; `None` where it cannot be made.
-fn image(size: &str, block_size: &str) -> Option<Vec<u8>> {
+pub(crate) fn image(size: &str, block_size: &str) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let mut make = Command::new("mke2fs");
@@ -37,7 +37,7 @@ fn image(size: &str, block_size: &str) -> Option<Vec<u8>> {
 }
 
 /// A file system on `device` that writes back when it is asked to, or has to.
-fn on(device: Arc<dyn WriteDevice>) -> Arc<Vfs> {
+pub(crate) fn on(device: Arc<dyn WriteDevice>) -> Arc<Vfs> {
     delayed(device, HOUR)
 }
 
@@ -57,7 +57,7 @@ fn sync_root(vfs: &Arc<Vfs>) {
 }
 
 /// The root directory of an image that is only read.
-fn shown(bytes: Vec<u8>) -> Directory {
+pub(crate) fn shown(bytes: Vec<u8>) -> Directory {
     let image = ImageBackend::open(Arc::new(MemoryDevice::new(bytes)), ImageConfig::default());
     root(&Vfs::new(image.unwrap(), VfsConfig::default()).unwrap())
 }

@@ -3,4 +3,5 @@
 mod cuts;
 mod delayed;
 mod direct;
+mod mapped;
 mod twin;
