@@ -275,7 +275,7 @@ pub(crate) struct MountArguments {
     /// [default: 25%, at most 8G]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) cache_size: Option<String>,
-    /// Where file data of a host directory is cached
+    /// Where file data of a host directory, a bucket or an image that is written is cached
     #[arg(long, value_name = "HOW", value_enum, default_value_t = PageCache::Auto)]
     pub(crate) page_cache: PageCache,
     /// Largest read-ahead for a sequential reader: 256K, up to 1M; 0 for none. With a page
@@ -283,7 +283,8 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) read_ahead: Option<String>,
     /// How long dirty pages may wait before they are written back, if no `close` or `fsync` writes them
-    /// earlier; `sync` does not. With `--page-cache write-back` only [default: 5s]
+    /// earlier; `sync` does not. With `--page-cache write-back`, and for images that are written [default: 5s, or
+    /// for an image the time of --commit if that is shorter]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
     /// Longest time between two commits of changes in a disk image, 100ms to 5m. A crash may lose the changes of

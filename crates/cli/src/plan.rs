@@ -209,10 +209,15 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let overhead = Overhead::here(readers);
     let source = source_of(arguments)?;
     check_writing(arguments, &source)?;
-    let config = config(arguments, overhead, &source)?;
+    let mut config = config(arguments, overhead, &source)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
     let store = store(arguments, source, &config)?;
+    if let Store::Image(OpenImage { opened: Opened::Write { commit_interval, .. }, .. }) = &store
+        && arguments.write_back_delay.is_none()
+    {
+        config.write_back_delay = config.write_back_delay.min(*commit_interval);
+    }
     let mounter = Mounter::here();
     let contents = if arguments.nonempty { Contents::MayBeHidden } else { Contents::MustBeEmpty };
     let mounts = mountinfo::read()?;
@@ -291,14 +296,13 @@ fn image(arguments: &MountArguments, spec: &Spec, caches_bytes: u64) -> Result<S
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
         ("--atime", arguments.atime.is_some(), "reading an image moves no access times"),
         ("--watch", arguments.watch, "no other program may change an image"),
-        ("--read-ahead", arguments.read_ahead.is_some(), "the host reads ahead in an image"),
     ];
     if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
         return Err(Failure::usage(format!("{option}: {why}; leave it out")));
     }
-    if caches_pages(arguments) {
+    if caches_pages(arguments) && arguments.read_only {
         return Err(Failure::usage(
-            "--page-cache: an image is cached by the host and by the kernel already; leave it out",
+            "--page-cache: an image that is only read is cached by the host and by the kernel already; leave it out",
         ));
     }
     let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
@@ -438,20 +442,27 @@ fn config(
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    let is_cached =
-        caches_pages(arguments) || (is_bucket && arguments.page_cache == PageCache::Auto);
+    // An image that is written has its data in the core's pages.
+    let is_image = matches!(source, Source::Image(_));
+    let is_written_image = is_image && !arguments.read_only;
+    let is_auto = arguments.page_cache == PageCache::Auto;
+    let is_cached = caches_pages(arguments) || (is_auto && (is_bucket || is_written_image));
+    let remedy = match (is_image, is_written_image) {
+        (true, true) => "leave out --page-cache off",
+        (true, false) => "leave it out",
+        (false, _) => "add --page-cache write-back, or leave it out",
+    };
     if !is_cached {
         let unused = [
             ("--read-ahead", arguments.read_ahead.is_some()),
             ("--write-back-delay", arguments.write_back_delay.is_some()),
         ];
         if let Some((option, _)) = unused.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(format!(
-                "{option}: nothing is cached by uvfs; add --page-cache write-back, or leave it out"
-            )));
+            return Err(Failure::usage(format!("{option}: nothing is cached by uvfs; {remedy}")));
         }
     }
-    if arguments.write_back_delay.is_some() && arguments.page_cache != PageCache::WriteBack {
+    let writes_back = arguments.page_cache == PageCache::WriteBack || (is_auto && is_written_image);
+    if arguments.write_back_delay.is_some() && !writes_back {
         return Err(Failure::usage(
             "--write-back-delay: nothing is written later; add --page-cache write-back, or leave it out",
         ));

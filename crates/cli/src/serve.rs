@@ -59,7 +59,7 @@ use uvfs_control::serve::{self, Look, Marks};
 use uvfs_control::server::{Ends, Served, Server, UnmountError};
 use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
-use uvfs_vfs::{CleanProgress, Error, PageCaching, Statistics, Vfs, VfsConfig};
+use uvfs_vfs::{CleanProgress, Error, PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
@@ -347,8 +347,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
                             "image {source}: {transactions} transactions with {blocks} blocks replayed"
                         );
                     }
-                    let write_back_delay = plan.config.write_back_delay.min(commit_interval);
-                    Vfs::new(image, VfsConfig { write_back_delay, ..plan.config })
+                    Vfs::new(image, plan.config)
                 }
             }
         }

@@ -405,8 +405,16 @@ fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     refused(&["mount", text(&image), place.mnt(), "--read-only"], "locked to write");
     refused(&["mount", text(&image), place.mnt()], "has it locked; end that first");
     drop(locked);
-    for option in ["--size=1G", "--watch", "--page-cache=write-back"] {
-        let outcome = run(&["mount", text(&image), place.mnt(), option]);
+    let refusals: [&[&str]; 6] = [
+        &["--size=1G"],
+        &["--watch"],
+        &["--read-only", "--page-cache=write-back"],
+        &["--read-only", "--read-ahead=64K"],
+        &["--page-cache=off", "--read-ahead=64K"],
+        &["--page-cache=write-through", "--write-back-delay=1s"],
+    ];
+    for options in refusals {
+        let outcome = run(&[&["mount", text(&image), place.mnt()], options].concat());
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
     }
 }

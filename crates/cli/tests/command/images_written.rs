@@ -227,6 +227,35 @@ fn what_is_not_written_says_why_and_what_helps() {
 
 /// Bug: the documents claimed that `sync -f` made everything stable, and the kernel passes none on to FUSE. `fsync` of
 /// the root does, also if the root itself has not changed.
+/// The options of the page cache were refused for images, whose data it has.
+#[test]
+fn the_options_of_the_page_cache_have_their_effects() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "16M") else { return };
+    let cases: [(&[&str], u64); 3] = [
+        (&["--write-back-delay=1h", "--commit=5m", "--read-ahead=0"], 102_400),
+        (&["--page-cache=write-through"], 0),
+        (&["--page-cache=off"], 0),
+    ];
+    for (options, dirty) in cases {
+        place.mount_daemon(text(&image), options);
+        let path = place.mountpoint.join("file");
+        let file = File::create(&path).unwrap();
+        file.write_all_at(&bytes(1, 100_000), 0).unwrap();
+        let shown = done(&["stat", place.mnt(), "--json"]).stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["core"]["pages"]["dirty_bytes"], dirty, "{options:?}");
+        drop(file);
+        done(&["unmount", place.mnt()]);
+        place.mount_daemon(text(&image), &["--read-only"]);
+        assert_eq!(fs::read(&path).unwrap(), bytes(1, 100_000), "{options:?}");
+        done(&["unmount", place.mnt()]);
+    }
+}
+
 #[test]
 fn fsync_of_the_root_makes_everything_stable() {
     if !can_mount() {
