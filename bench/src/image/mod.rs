@@ -14,6 +14,7 @@
 //! shows it. Weakness: rows begin with a mount each, and all of them include the kernel's write-back for other
 //! processes; the spread shows that.
 
+mod beside;
 mod large;
 pub(crate) mod mounts;
 mod process;
@@ -57,7 +58,7 @@ const IN_PROCESS: &str = "uvfs-in-process";
 /// Arguments of the bench.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArguments {
-    /// Write: many small files made and removed, appends that are made stable, one large file, dbench where it is installed
+    /// Write: many small files made and removed, appends that are made stable, alone and beside a stream, one large file, dbench where it is installed
     #[arg(long)]
     write: bool,
     /// Smaller inputs and fewer runs
@@ -72,6 +73,9 @@ pub(crate) struct ImageArguments {
     /// Runs of which the median is taken [default: 5, or 3 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
+    /// With --write: how requests come to uvfs, as the option of `uvfs mount`
+    #[arg(long, value_name = "WAY", default_value = "auto", requires = "write")]
+    transport: String,
     /// Instead: an image of 5 GiB with 300,000 files (20,000 with --quick), walked and read by a mount with
     /// `--cache-size 32M`, and the largest resident size of its daemon
     #[arg(long, conflicts_with = "systems")]
@@ -83,6 +87,7 @@ struct Bench {
     places: Places,
     image: PathBuf,
     sizes: Sizes,
+    transport: String,
     report: Report,
 }
 
@@ -110,7 +115,8 @@ pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
             false
         }
     });
-    let mut bench = Bench { places, image, sizes, report: Report::new("image") };
+    let transport = arguments.transport.clone();
+    let mut bench = Bench { places, image, sizes, transport, report: Report::new("image") };
     let mut failures = Vec::new();
     // The first round only warms up: it brings the image into the host's page cache.
     for round in 0..=arguments.runs.unwrap_or(runs) {

@@ -6,12 +6,14 @@
 //! writes no journal, so a crash loses more. `create` and `remove` are of one directory, `-ten` of ten, by one client
 //! or by two that have five each. In process each thread has one directory with as many files as one client has in all.
 //! `append-sync` is 4 KiB at the end of a thread's own file and fsync(2), by eight writers at once; `stream` ends with
-//! fsync(2).
+//! fsync(2). `append-…` is the time of one such append, alone and beside a stream ([`beside`](super::beside)).
+//! `stream-read` is that file, read by the next mount: no page of it is cached. The kernel's loop device bypasses the
+//! host's page cache as uvfs does; fuse2fs uses that cache.
 
 use super::mounts::{Mounted, Wanted, make_empty};
-use super::{Bench, IN_PROCESS, MIB, System, timed};
+use super::{Bench, IN_PROCESS, MIB, System, beside, timed};
 use crate::aims::{Aim, Wish};
-use crate::client::together;
+use crate::client::{read_through, together};
 use crate::context;
 use crate::report::{Report, Unit};
 use std::fs::{self, File, OpenOptions};
@@ -35,9 +37,10 @@ impl Bench {
     /// One sample of every case.
     pub(super) fn measure_writing(&mut self, system: System, counts: bool) -> io::Result<()> {
         let mut samples = Vec::new();
-        // Room for the large file twice, and for the small ones.
-        make_empty(&self.image, 2 * self.sizes.large_bytes + (512 << 20))?;
-        let mounted = Mounted::start(system, &self.places, &self.image, Wanted::Writing)?;
+        // Room for the large file, for those of the streams, and for the small ones.
+        make_empty(&self.image, 6 * self.sizes.large_bytes + (512 << 20))?;
+        beside::touch_memory(6 * self.sizes.large_bytes as usize);
+        let mounted = self.mount_writing(system)?;
         let folder = mounted.root().join("folder");
         fs::create_dir(&folder).map_err(context(folder.display()))?;
         let files = self.sizes.files;
@@ -80,14 +83,31 @@ impl Bench {
         })?;
         samples.push(("stream", 1, Unit::MebibytesPerSecond, bytes as f64 / MIB as f64 / seconds));
 
+        samples.extend(beside::measure(&folder, 3 * appends.max(100), 4 * bytes)?);
+
         if let Some(rate) = dbench(&folder)? {
             samples.push(("dbench", CLIENTS, Unit::MebibytesPerSecond, rate));
         }
+        drop(mounted);
+
+        let mounted = self.mount_writing(system)?;
+        let large = mounted.root().join("folder/large");
+        let (read, seconds) = timed(|| read_through(&large, &mut vec![0; MIB]))?;
+        if read != bytes {
+            return Err(io::Error::other(format!("the large file has {read} bytes of {bytes}")));
+        }
+        let rate = bytes as f64 / MIB as f64 / seconds;
+        samples.push(("stream-read", 1, Unit::MebibytesPerSecond, rate));
         drop(mounted);
         for (case, threads, unit, value) in samples.into_iter().filter(|_| counts) {
             self.report.sample(case, system.name(), threads, unit, value);
         }
         Ok(())
+    }
+
+    fn mount_writing(&self, system: System) -> io::Result<Mounted> {
+        let transport = ["--transport", &self.transport];
+        Mounted::with(system, &self.places, &self.image, Wanted::Writing, &transport)
     }
 }
 
@@ -164,6 +184,10 @@ pub(super) fn judge(report: &Report) -> Vec<Aim> {
             rows.filter_map(|&(case, threads)| times(System::Uvfs.name(), case, threads, than));
         Aim::new(name, Wish::AtLeast(least), rows)
     };
+    let at_most = |name: &str, most: f64, (case, threads): (&str, usize)| {
+        let ratio = times(System::Uvfs.name(), case, threads, "kernel");
+        Aim::new(name, Wish::AtMost(most), ratio)
+    };
     let twice = |system: &str, case: &str| {
         let [one, two] = [1, 2].map(|threads| report.median(case, system, threads));
         one.zip(two).map(|(one, two)| (case.to_owned(), two / one))
@@ -177,10 +201,15 @@ pub(super) fn judge(report: &Report) -> Vec<Aim> {
         aim("times fuse2fs: create and remove", 15.0, &SMALL, "fuse2fs"),
         aim("times kernel: create and remove", 1.0 / 3.0, &SMALL, "kernel"),
         Aim::new("in process, times kernel", Wish::AtLeast(1.0), ahead),
-        aim("times kernel: append-sync", 1.0, &[("append-sync", WRITERS)], "kernel"),
-        aim("times kernel: stream", 0.9, &[("stream", 1)], "kernel"),
+        aim("times kernel: append-sync", 1.2, &[("append-sync", WRITERS)], "kernel"),
+        aim("times kernel: stream", 0.95, &[("stream", 1)], "kernel"),
+        aim("times kernel: stream-read", 1.0, &[("stream-read", 1)], "kernel"),
+        aim("times kernel: beside-stream", 0.9, &[(beside::STREAM, 2)], "kernel"),
+        at_most("the kernel's: append alone", 1.0, (beside::ALONE_P50, 1)),
+        at_most("the kernel's: append beside a stream, p50", 1.0, (beside::P50, 2)),
+        at_most("the kernel's: append beside a stream, p99", 1.2, (beside::P99, 2)),
         aim("times fuse2fs: dbench", 6.0, &[("dbench", CLIENTS)], "fuse2fs"),
-        aim("times kernel: dbench", 0.5, &[("dbench", CLIENTS)], "kernel"),
+        aim("times kernel: dbench", 0.75, &[("dbench", CLIENTS)], "kernel"),
         Aim::new(
             "two clients by mount",
             Wish::AtLeast(1.8),
