@@ -33,6 +33,7 @@ use super::opens::Opens;
 use super::pieces::{Pieces, Written};
 use super::space::is_full;
 use super::version::Versions;
+use super::write_back::HELPERS_MAX;
 use super::{FILE_BYTES, PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
 use crate::backend::InodeId;
@@ -427,6 +428,22 @@ impl FilePages {
         drop(node);
         // If two threads get here, one queues the file.
         queue && self.cache.dirty_files.add(self.clone())
+    }
+
+    /// If at least `many` pages are unwritten, makes the file due at once. Returns whether another thread may help to
+    /// write it back.
+    pub(super) fn flows(&self, many: u64) -> bool {
+        let mut local = self.local();
+        if local.unwritten < many as i64 {
+            return false;
+        }
+        let helps = local.helpers < HELPERS_MAX;
+        let is_first = local.since.take().is_some();
+        drop(local);
+        if is_first {
+            self.cache.dirty_files.hasten(self);
+        }
+        helps
     }
 
     /// The store answered about a run: `less` fewer pages wait to be written.

@@ -188,7 +188,8 @@ impl Core {
         };
         let mut fills: Vec<_> = fills.into_iter().map(Some).collect();
         for (number, fill) in fills.iter().flatten().enumerate() {
-            let (bytes, done) = in_flight.begin(number, pages.cache.buffer(fill.span()));
+            let (bytes, done) =
+                in_flight.begin(number, pages.cache.buffer(fill.span()).at_memory_start());
             match wanted_of(fill) {
                 0 => done(bytes, Ok(Content::default())),
                 wanted => {
@@ -245,7 +246,7 @@ impl Core {
             if let Some(locks) = self.lock_run(pages, index, tag) {
                 stop = index + locks.len() as u64;
                 taken += locks.len() as u64;
-                let mut buffer = cache.buffer(locks.len() * PAGE as usize);
+                let mut buffer = cache.buffer(locks.len() * PAGE as usize).at_memory_start();
                 let run = WritingRun::begin(pages, index..stop, locks, &mut buffer);
                 let parts = run.parts(pages.length_from(index, buffer.len()));
                 let (bytes, done) = in_flight.begin(runs.len(), buffer);

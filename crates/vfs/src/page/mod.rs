@@ -363,15 +363,18 @@ impl PageCache {
         self.dirty.load(Relaxed).max(0) as u64
     }
 
-    /// A buffer of `bytes` with arbitrary content.
+    /// A buffer of `bytes` with arbitrary content. It begins at a page of memory: a store that bypasses the host's
+    /// cache takes such a buffer as it is, and copies any other.
     fn buffer(&self, bytes: usize) -> Buffer<'_> {
         let mut data = self.buffers.lock().pop().unwrap_or_default();
-        if data.len() < bytes {
+        let needed = bytes + PAGE as usize;
+        if data.len() < needed {
             // ORDERING: Relaxed; a size that may lag.
-            self.buffer_bytes.fetch_add((bytes - data.len()) as u64, Relaxed);
-            data.resize(bytes, 0);
+            self.buffer_bytes.fetch_add((needed - data.len()) as u64, Relaxed);
+            data.resize(needed, 0);
         }
-        Buffer { cache: self, data, bytes }
+        let start = data.as_ptr().align_offset(PAGE as usize).min(PAGE as usize);
+        Buffer { cache: self, data, start, bytes }
     }
 
     /// Frees the unused buffers.
@@ -446,10 +449,17 @@ pub(crate) const FILE_BYTES: usize = size_of::<FilePages>() + 96;
 struct Buffer<'a> {
     cache: &'a PageCache,
     data: Vec<u8>,
+    start: usize,
     bytes: usize,
 }
 
 impl<'a> Buffer<'a> {
+    /// Lets it begin where its memory begins, as the store expects of a run that it answers later.
+    fn at_memory_start(mut self) -> Self {
+        self.start = 0;
+        self
+    }
+
     /// Its memory, which stays counted until [`Buffer::of`] takes it back.
     fn into_bytes(mut self) -> Vec<u8> {
         let data = std::mem::take(&mut self.data);
@@ -459,20 +469,20 @@ impl<'a> Buffer<'a> {
 
     /// Wraps `data` from [`Buffer::into_bytes`] again.
     fn of(cache: &'a PageCache, data: Vec<u8>, bytes: usize) -> Self {
-        Self { cache, bytes: bytes.min(data.len()), data }
+        Self { cache, start: 0, bytes: bytes.min(data.len()), data }
     }
 }
 
 impl std::ops::Deref for Buffer<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.data[..self.bytes]
+        &self.data[self.start..self.start + self.bytes]
     }
 }
 
 impl std::ops::DerefMut for Buffer<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.data[..self.bytes]
+        &mut self.data[self.start..self.start + self.bytes]
     }
 }
 

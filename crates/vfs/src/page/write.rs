@@ -37,6 +37,8 @@ use uvfs_containers::radix::Tag;
 const BACKGROUND_PERCENT: u64 = 10;
 /// Share at which a writer writes back as much as it writes, in percent.
 const HARD_PERCENT: u64 = 20;
+/// A file with so many unwritten pages is due at once, if the store chooses blocks at write-back: 16 MiB.
+pub(super) const STREAM_PAGES: u64 = 4096;
 /// Longest wait for pages that other threads are writing, above the hard threshold.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// How long a write waits for room: longer than any working store needs for a run.
@@ -438,6 +440,9 @@ impl Drop for Writing<'_> {
         if is_queued || self.is_early {
             let due = self.pages.ripens(self.core.config.write_back_delay);
             self.pages.cache.workers.write_back_at(self.core, due);
+        }
+        if self.core.capabilities.writes_back && self.pages.flows(STREAM_PAGES) {
+            self.pages.cache.workers.write_back_at(self.core, Instant::now());
         }
         if self.wrote {
             self.node.inode.wrote(&self.core.clock);

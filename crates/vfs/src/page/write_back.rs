@@ -47,7 +47,7 @@ const UNFINISHED: Duration = Duration::from_secs(1);
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 /// Threads that write one file back, at most.
-const HELPERS_MAX: u32 = 2;
+pub(super) const HELPERS_MAX: u32 = 2;
 /// Failed runs after which an `fsync` gives up: a dead store is not asked for every run.
 const FAILURES_MAX: usize = 3;
 

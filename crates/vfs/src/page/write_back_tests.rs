@@ -3,7 +3,7 @@
 
 use super::PAGE;
 use super::file::FilePages;
-use super::write::WriteOffset;
+use super::write::{STREAM_PAGES, WriteOffset};
 use super::write_back::WritingRun;
 use crate::inode::Node;
 use crate::vfs::Core;
@@ -24,6 +24,10 @@ pub(super) struct Store {
     /// Writes that failed.
     failed: AtomicU64,
     fails: AtomicBool,
+    /// Large writes whose bytes do not begin at a page of memory.
+    unaligned: AtomicU64,
+    /// Blocks are chosen at write-back.
+    writes_back: bool,
 }
 
 const FILE: InodeId = InodeId(7);
@@ -39,7 +43,7 @@ impl Store {
 
 impl Backend for Arc<Store> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::read_write("write back")
+        Capabilities { writes_back: self.writes_back, ..Capabilities::read_write("write back") }
     }
     fn root(&self) -> Result<Entry> {
         let attributes = Attributes::new(1, FileKind::Directory, 0o755);
@@ -83,6 +87,9 @@ impl Data for Arc<Store> {
             self.failed.fetch_add(1, Relaxed);
             return Err(Error::Io(std::io::Error::from_raw_os_error(libc::EIO)));
         }
+        let is_large = data.len() as u64 > PAGE;
+        let is_unaligned = is_large && !(data.as_ptr() as usize).is_multiple_of(PAGE as usize);
+        self.unaligned.fetch_add(u64::from(is_unaligned), Relaxed);
         self.end.fetch_max(offset + data.len() as u64, Relaxed);
         Ok(data.len())
     }
@@ -90,7 +97,11 @@ impl Data for Arc<Store> {
 
 /// A file with 100 bytes that the store does not have and that no thread writes back unasked.
 pub(super) fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
-    let store = Arc::new(Store::default());
+    dirty_in(Store::default())
+}
+
+fn dirty_in(store: Store) -> (Arc<Store>, Arc<Vfs>, Node) {
+    let store = Arc::new(store);
     let config = VfsConfig {
         pages: PagePolicy::WriteBack,
         write_back_delay: Duration::from_secs(3600),
@@ -229,4 +240,28 @@ fn what_another_thread_fails_to_write_is_tried_by_the_fsync_that_waits_for_it() 
     assert!(synced.is_err(), "it may be another fsync's error, too");
     assert_eq!(store.end.load(Relaxed), 100);
     assert!(!pages.is_unwritten());
+}
+
+/// All of a stream was written back by the `fsync` at its end: until then the disk was idle, and afterwards the program
+/// waited for it. Write-back begins when the file has many unwritten pages. Until then nothing is written, so a file
+/// that is removed soon still costs the disk nothing.
+#[test]
+fn a_stream_is_written_back_while_it_is_written() {
+    let (store, vfs, node) = dirty_in(Store { writes_back: true, ..Store::default() });
+    let end = STREAM_PAGES * PAGE;
+    let write = |at: u64, bytes: u64| {
+        let bytes = vec![1; bytes as usize];
+        vfs.write_cached(&Caller::root(), &node, UNOPENED, WriteOffset::At(at), &bytes).unwrap();
+    };
+    let piece = 1 << 20;
+    (0..end / piece - 1).for_each(|at| write(at * piece, piece));
+    write(end - piece, piece - PAGE);
+    assert_eq!((store.end.load(Relaxed), vfs.core.pages.dirty()), (0, STREAM_PAGES - 1));
+    write(end - PAGE, PAGE);
+    let pages = vfs.core.pages_of(&node);
+    while pages.is_unwritten() {
+        std::thread::yield_now();
+    }
+    assert_eq!(store.end.load(Relaxed), end);
+    assert_eq!(store.unaligned.load(Relaxed), 0, "the store need not copy it");
 }
