@@ -50,6 +50,8 @@ const KEPT_TURNS: usize = 4;
 const TENANTS_SHARE: u64 = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
+/// Who adds waits for readers when garbage exceeds this share of the room.
+const GARBAGE_WAIT_SHARE: u64 = 8;
 /// The interval and the number of useless looks at the tenants when the limit is lowered.
 const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
 const LOOKS_AT_TENANTS: usize = 50;
@@ -272,6 +274,10 @@ impl Core {
         match self.pages.held_bytes() > 0 {
             true => self.trim_pages(),
             false => _ = self.look_at_pages(),
+        }
+        // A reader that lost its processor keeps what others remove meanwhile.
+        if self.garbage_bytes() > self.budget.room() / GARBAGE_WAIT_SHARE {
+            epoch::synchronize();
         }
     }
 

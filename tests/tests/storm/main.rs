@@ -4,5 +4,6 @@
 mod churn;
 mod clean_storm;
 mod clean_threads;
+mod garbage;
 mod linearizability;
 mod shared;
