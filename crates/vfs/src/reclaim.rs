@@ -50,7 +50,7 @@ const KEPT_TURNS: usize = 4;
 const TENANTS_SHARE: u64 = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
-/// Who adds waits for readers when garbage exceeds this share of the room.
+/// A thread that adds waits for readers when garbage exceeds this share of the room.
 const GARBAGE_WAIT_SHARE: u64 = 8;
 /// The interval and the number of useless looks at the tenants when the limit is lowered.
 const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
