@@ -33,7 +33,7 @@ uvfs_concurrent::lock_classes! {
     /// Numbers of flushes.
     EXT_FLUSHES = 381, "ext-flushes", "which flush of an image's device is under way, and whether one failed";
     /// Finding buffers.
-    EXT_BUFFERS = 382, "ext-buffers", "one shard of the buffers of an image that is written";
+    EXT_BUFFERS = 382, "ext-buffers", "one row of the buffers of an image that is written";
     /// One buffer.
     EXT_BUFFER = 383, "ext-buffer", "the contents of one buffer";
     /// The running transaction.

@@ -27,7 +27,11 @@ const ARROWS: &[Arrows] = &[
     Arrows { folder: "residency", may_use: &[], tests: &[] },
     // The format alone: tools use it without the layer.
     Arrows { folder: "ext", may_use: &[], tests: &[] },
-    Arrows { folder: "ext-write", may_use: &["uvfs-concurrent", "uvfs-ext"], tests: &[] },
+    Arrows {
+        folder: "ext-write",
+        may_use: &["uvfs-concurrent", "uvfs-containers", "uvfs-ext"],
+        tests: &[],
+    },
     Arrows {
         folder: "vfs",
         may_use: &["uvfs-concurrent", "uvfs-containers"],

@@ -10,7 +10,7 @@
 //!
 //! # Boundary
 //! Finds values by key and chooses the oldest of a row. The caller defines the values: [`translations`] keeps runs of
-//! blocks, [`buffers`] the frames into which blocks are read. The caller also supplies the class of the rows' locks.
+//! blocks, [`buffers`] the frames into which blocks are read, [`shared`] values that are in use. The caller also supplies the class of the rows' locks.
 //!
 //! # Invariants
 //! R1. A key belongs to one row, for ever, chosen by the hash.
@@ -20,13 +20,14 @@
 //!     when it overflows, the ages are redrawn in the same order.
 //! R5. No operation holds two rows' locks. An operation on all rows visits them one after the other, so it sees each
 //!     row at another moment.
-//! R6. After `new`, nothing is allocated.
+//! R6. After `new`, nothing is allocated, but for overflows.
 //!
 //! Orderings: a row is accessed only under its lock. Progress: that of the lock, held for some tens of instructions.
 
 pub mod buffers;
 pub mod hash;
 mod row;
+pub mod shared;
 pub mod translations;
 
 #[cfg(all(test, not(loom)))]
@@ -71,7 +72,7 @@ pub struct SetAssociative<K, V, const WAYS: usize, X = ()> {
     hand: AtomicUsize,
 }
 
-impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K, V, WAYS, X> {
+impl<K: Key, V: Clone + Default, const WAYS: usize, X: Default> SetAssociative<K, V, WAYS, X> {
     /// An empty cache of `rows` rows, at least one, whose locks are of `class`.
     pub fn new(class: &'static LockClass, rows: usize, hash: RowHash) -> Self {
         let row = |_| Lines(Mutex::new(class, Row::default()));

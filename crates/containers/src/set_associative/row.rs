@@ -21,17 +21,15 @@ pub(super) struct Row<K, V, X, const WAYS: usize> {
     keys: [K; WAYS],
 }
 
-impl<K: Copy + Default, V: Copy + Default, X: Default, const WAYS: usize> Default
-    for Row<K, V, X, WAYS>
-{
+impl<K: Copy + Default, V: Default, X: Default, const WAYS: usize> Default for Row<K, V, X, WAYS> {
     fn default() -> Self {
         const { assert!(WAYS > 0 && WAYS <= 16) };
-        let (keys, values) = ([K::default(); WAYS], [V::default(); WAYS]);
+        let (keys, values) = ([K::default(); WAYS], std::array::from_fn(|_| V::default()));
         Self { extra: X::default(), clock: 0, used: 0, ages: [0; WAYS], values, keys }
     }
 }
 
-impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
+impl<K: Copy + Eq, V: Clone + Default, X, const WAYS: usize> Row<K, V, X, WAYS> {
     /// The way of `key`.
     pub(super) fn find(&self, key: K) -> Option<usize> {
         (0..WAYS).find(|&way| self.keys[way] == key && self.is_used(way))
@@ -57,7 +55,7 @@ impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
     }
 
     pub(super) fn value(&self, way: usize) -> V {
-        self.values[way]
+        self.values[way].clone()
     }
 
     /// Makes `way` the youngest (R3).
@@ -70,12 +68,12 @@ impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
     }
 
     /// The way used longest ago among those for whose value `may_leave` returns true (R4).
-    pub(super) fn oldest(&self, may_leave: impl Fn(V) -> bool) -> Option<usize> {
+    pub(super) fn oldest(&self, may_leave: impl Fn(&V) -> bool) -> Option<usize> {
         let mut rest = self.used;
         while rest != 0 {
             let ways = (0..WAYS).filter(|way| rest >> way & 1 == 1);
             let way = ways.min_by_key(|&way| self.ages[way])?;
-            if may_leave(self.values[way]) {
+            if may_leave(&self.values[way]) {
                 return Some(way);
             }
             rest &= !(1 << way);
@@ -93,7 +91,7 @@ impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
     /// Removes and returns the content of `way`, which is not in use from now on.
     pub(super) fn clear(&mut self, way: usize) -> (K, V) {
         self.used &= !(1 << way);
-        (self.keys[way], self.values[way])
+        (self.keys[way], std::mem::take(&mut self.values[way]))
     }
 
     /// Redraws the ages from 0 on, in the same order, after the clock has overflowed (R4).
@@ -141,10 +139,10 @@ mod tests {
     fn the_oldest_is_passed_over_if_it_may_not_leave() {
         let mut row = row();
         (0..4).for_each(|key| row.set(key as usize, key, key));
-        assert_eq!(row.oldest(|value| value >= 2), Some(2));
+        assert_eq!(row.oldest(|value| *value >= 2), Some(2));
         assert_eq!(row.oldest(|_| false), None);
         row.clear(2);
-        assert_eq!(row.oldest(|value| value >= 2), Some(3));
+        assert_eq!(row.oldest(|value| *value >= 2), Some(3));
         assert_eq!((row.find(2), row.unused(), row.count()), (None, Some(2), 3));
     }
 }

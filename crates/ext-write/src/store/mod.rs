@@ -290,7 +290,7 @@ impl Store {
     /// as soon as it is changed again.
     pub fn held_bytes(&self) -> u64 {
         let blocks = self.buffers.held() + self.home.waiting();
-        blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
+        self.buffers.table_bytes() + blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
     }
 
     /// Drops about so many bytes of unused buffers.

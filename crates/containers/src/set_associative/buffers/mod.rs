@@ -409,7 +409,7 @@ impl BufferCache {
 
     /// The frame of the row's oldest block without pins; the block is evicted (B2).
     fn take_oldest(&self, row: &mut BufferRow) -> Option<u32> {
-        let way = row.oldest(|frame| self.words[frame as usize].is_idle())?;
+        let way = row.oldest(|frame| self.words[*frame as usize].is_idle())?;
         self.counters.evictions.hit();
         Some(row.clear(way).1)
     }
