@@ -19,6 +19,7 @@
 mod bare;
 mod clean;
 mod client;
+mod disk_queue;
 mod evict;
 mod group;
 mod hit;
@@ -71,6 +72,8 @@ enum Bench {
     Image(image::ImageArguments),
     /// Users of one machine on one and two processors, on a disk image: the mix that Peacock (1992) measured with
     Users(users::UsersArguments),
+    /// The disk queue of a written image on simulated disks, against the policies that Peacock (1992) tried
+    DiskQueue(disk_queue::DiskQueueArguments),
     /// The cost of the lock meter: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files on request; started by `clean` as the program whose memory is bounded
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Bench::Watch(arguments) => watch::run(&arguments),
         Bench::Image(arguments) => image::run(&arguments),
         Bench::Users(arguments) => users::run(&arguments),
+        Bench::DiskQueue(arguments) => disk_queue::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             let BareArguments { mountpoint, readers, transport, stuck_ms } = arguments;

@@ -105,6 +105,30 @@ fn users_take_their_turns_on_one_and_two_processors() {
 }
 
 #[test]
+fn the_disk_queue_prints_a_line_for_every_disk_and_policy() {
+    let run = || bench(&["disk-queue", "--tiny", "--json", "--seed", "3"]).1;
+    let (output, again) = (run(), run());
+    let (lines, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(lines.lines().count(), 3 * 7, "{lines}");
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+        assert!(line["bench"] == "disk-queue" && line["queue"].is_number(), "{line}");
+        assert!(line["operations_per_s"].as_f64().is_some_and(|value| value > 0.0), "{line}");
+    }
+    assert_eq!(lines, text(&again.stdout), "nothing is measured");
+    let folder = std::env::temp_dir().join(format!("uvfs-disk-queue-{}", std::process::id()));
+    let (_, output) = bench(&["disk-queue", "--tiny", "--svg", folder.to_str().expect("a name")]);
+    let tables = text(&output.stdout);
+    assert!(
+        tables.contains("\ndisk cached, 2 processors") && tables.contains("\npromotion-sorted")
+    );
+    let drawn = std::fs::read_to_string(folder.join("disk-queue-1992.svg")).expect("it was drawn");
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"));
+}
+
+#[test]
 fn walks_refuse_unknown_cases_with_the_known_ones() {
     let (_, output) = bench(&["walk", "--case", "nonsense"]);
     assert_eq!(output.status.code(), Some(1));
