@@ -17,8 +17,8 @@
 //!   [`edition`]: whether members of a set that were read one by one belong together.
 //! * [`epoch`]: decides when unlinked memory may be freed; a pin stores to no shared line. [`shared`]: ownership that
 //!   is counted by thread while there is an owner.
-//! * [`shard`]: one structure split into lock-protected shards by key. [`gate`]: a bounded number of threads at once,
-//!   without waiting. `workers`: threads that start with work and end without it.
+//! * [`shard`]: a structure split by key. [`gate`]: a bounded number of threads at once, without waiting. [`doors`]:
+//!   threads enter, and one closes and waits for all. `workers`: threads that start with work and end without it.
 //! * [`counter`]: statistics for which threads do not contend; [`histogram`]: the same by duration. [`allowance`]: the
 //!   amount that threads may add to a budget before they check the total.
 //! * [`write_back`]: the order in which dirty pages, errors and moments are recorded, so that none is missed.
@@ -33,6 +33,7 @@ mod cells;
 pub mod changes;
 pub mod complete;
 pub mod counter;
+pub mod doors;
 pub mod edition;
 pub mod epoch;
 pub mod gate;

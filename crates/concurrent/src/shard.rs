@@ -16,6 +16,19 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// Entries for which a table has room without being sparse.
 const FEW: usize = 64;
 
+/// Which of `count` equal parts of a structure the calling thread uses. Threads that start one after another, or at equal
+/// distances, mostly have different ones.
+#[cfg(not(loom))]
+pub fn of_thread(count: usize) -> usize {
+    use crate::primitive::unseen::{AtomicUsize, Ordering::Relaxed};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Multiplied: neighbours are far apart, and so are every eighth. ORDERING: Relaxed; only the number counts.
+        static MINE: usize = NEXT.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16 & 0xFFFF;
+    }
+    MINE.with(|mine| *mine % count)
+}
+
 /// Shrinks `table` if it is mostly empty; called after an entry was removed. The standard tables never shrink by
 /// themselves, and no budget counts their room once the entries are removed.
 pub fn shrink_sparse<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
@@ -94,6 +107,19 @@ mod tests {
             assert_eq!(table.contains_key(&9_999), key < 9_999);
         }
         assert!(table.capacity() <= 2 * FEW && set.capacity() <= 2 * FEW);
+    }
+
+    #[test]
+    fn threads_at_equal_distances_have_different_parts() {
+        let mut seen = HashSet::new();
+        for at in 0..128 {
+            let part = std::thread::scope(|scope| scope.spawn(|| of_thread(32)).join().unwrap());
+            assert_eq!(of_thread(32), of_thread(32));
+            if at % 8 == 0 {
+                seen.insert(part);
+            }
+        }
+        assert!(seen.len() >= 8, "{seen:?}");
     }
 
     #[test]

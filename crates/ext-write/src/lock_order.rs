@@ -46,4 +46,6 @@ uvfs_concurrent::lock_classes! {
     EXT_RECORD = 387, "ext-record", "what a test recorded of the writes to a device";
     /// The queue.
     EXT_QUEUE = 388, "ext-queue", "background writes that wait for an image's device; not held while the device works";
+    /// Doors of transactions.
+    EXT_HANDLES = 389, "ext-handles", "one door of the running transaction: its open handles, and the blocks that they may add";
 }

@@ -19,6 +19,8 @@ pub(crate) fn thread_has_handle() -> bool {
 #[derive(Debug)]
 pub struct Handle<'s> {
     store: &'s Store,
+    /// The door by which it leaves.
+    door: usize,
     transaction: u32,
     credits: usize,
     added: usize,
@@ -28,13 +30,14 @@ pub struct Handle<'s> {
 }
 
 impl<'s> Handle<'s> {
-    pub(super) fn new(store: &'s Store, transaction: u32, credits: usize) -> Self {
+    pub(super) fn new(store: &'s Store, door: usize, transaction: u32, credits: usize) -> Self {
         assert!(!OPEN.replace(true), "a thread has one handle at most: a second could wait for it");
-        Self { store, transaction, credits, added: 0, changed: false, is_closing: false }
+        Self { store, door, transaction, credits, added: 0, changed: false, is_closing: false }
     }
 
     pub(super) fn closing(store: &'s Store, transaction: u32) -> Self {
-        Self { store, transaction, credits: usize::MAX, added: 0, changed: false, is_closing: true }
+        let credits = usize::MAX;
+        Self { store, door: 0, transaction, credits, added: 0, changed: false, is_closing: true }
     }
 
     /// The transaction that it is a part of.
@@ -173,7 +176,7 @@ impl Drop for Handle<'_> {
         }
         if !self.is_closing {
             OPEN.set(false);
-            self.store.end(self.credits, self.added);
+            self.store.end(self.door, self.credits, self.added);
         }
     }
 }

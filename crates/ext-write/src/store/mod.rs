@@ -12,6 +12,7 @@
 //!                          `newer`: committed, not in place ─▶ checkpoint, in the background ─▶ in place
 //! ```
 //! S1. A handle belongs to the running transaction. No commit freezes while one is open, so a transaction has whole operations.
+//!     A handle is counted at a door of its thread ([`uvfs_concurrent::doors`]); a commit closes all doors.
 //! S2. Frozen bytes do not change: they are shared by reference, and a thread that changes the block copies them first.
 //! S3. Only frozen contents are written to the device, to their place only after their commit record is stable.
 //! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
@@ -39,7 +40,7 @@ pub use log::LogPlace;
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
 use crate::hashing::Seeded;
-use crate::lock_order::{EXT_JOURNAL, EXT_TRANSACTION};
+use crate::lock_order::{EXT_HANDLES, EXT_JOURNAL, EXT_TRANSACTION};
 use crate::queue::QueueCounts;
 use buffers::{Buffer, Buffers, Contents};
 use checkpoint::Checkpoints;
@@ -50,6 +51,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
+use uvfs_concurrent::doors::{Doors, Entry, Mark, Pool};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_ext::{Block, Blocks};
 
@@ -91,7 +93,7 @@ pub struct Counts {
     pub checkpoints: u64,
     /// Blocks that checkpoints brought to their places.
     pub checkpointed_blocks: u64,
-    /// Handles that waited for a commit to freeze its blocks.
+    /// Handles that waited for a commit to freeze its blocks, or for room that other handles gave back.
     pub handle_waits: u64,
     /// How long they waited in all.
     pub handle_wait_ns: u64,
@@ -142,12 +144,10 @@ struct State {
     running: u32,
     /// The last one that is stable.
     stable: u32,
-    /// Handles that are open.
-    handles: u32,
-    /// Blocks that open handles may still add.
-    reserved: usize,
-    /// Blocks that ended handles added.
-    added: usize,
+    /// Blocks that the transaction may still have, beside those of the doors.
+    pool: Pool,
+    /// Threads that wait to begin a handle.
+    waiting: u32,
     /// Handles are not begun: the committing thread waits for the open ones, or freezes.
     closed: bool,
     /// A thread commits, or brings everything to its place.
@@ -172,7 +172,8 @@ struct Frozen {
 /// # Why
 /// Freezing is by reference (decision 0023). Without a journal (ext2) a commit writes the frozen blocks in place, in an order that
 /// e2fsck can repair: inodes, then names. With few buffers a transaction is short, and `newer` is brought to its places
-/// before the log is full, because both take memory. Weakness: all handles take one lock for some instructions.
+/// before the log is full, because both take memory. Weakness: where operations may change more blocks together than a
+/// transaction may have, threads wait for each other's handles.
 #[derive(Debug)]
 pub struct Store {
     /// What is committed, and the device.
@@ -183,12 +184,16 @@ pub struct Store {
     block_size: usize,
     buffers: Buffers,
     running: Mutex<Running>,
+    /// Handles enter the transaction and leave it; the room is the transaction's `capacity` of blocks.
+    doors: Doors,
     state: Mutex<State>,
     changed: Condvar,
     /// Blocks that a transaction may have.
     capacity: usize,
 }
 
+/// Doors for handles.
+const DOORS: usize = 32;
 /// Blocks that a transaction may have where there is no journal.
 const CAPACITY_UNLOGGED: usize = 4096;
 /// Blocks that a transaction may have however few buffers there are: less makes each commit serve few operations.
@@ -225,12 +230,13 @@ impl Store {
             let home = home.clone();
             Builder::new().name("uvfs-ext-write".into()).spawn(move || home.run())
         });
+        let (doors, mut pool) = (Doors::new(&EXT_HANDLES, DOORS), Pool::default());
+        doors.open(sequence, capacity, &mut pool);
         let state = State {
             running: sequence,
             stable: sequence.wrapping_sub(1),
-            handles: 0,
-            reserved: 0,
-            added: 0,
+            pool,
+            waiting: 0,
             closed: false,
             busy: false,
             shut: None,
@@ -243,6 +249,7 @@ impl Store {
             block_size: block_size as usize,
             buffers: Buffers::new(buffers),
             running: Mutex::new(&EXT_TRANSACTION, Running::default()),
+            doors,
             state: Mutex::new(&EXT_JOURNAL, state),
             changed: Condvar::default(),
             capacity,
@@ -262,6 +269,7 @@ impl Store {
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         let mut counts = self.state.lock().counts;
+        counts.handles = self.doors.entered();
         self.home.count(&mut counts);
         counts
     }
@@ -300,7 +308,9 @@ impl Store {
 
     /// No handle is begun any more; those that are open end as usual.
     pub fn shut(&self, why: &str) {
-        self.state.lock().shut.get_or_insert_with(|| why.into());
+        let mut state = self.state.lock();
+        state.shut.get_or_insert_with(|| why.into());
+        self.doors.mark(Mark::Closed);
     }
 
     /// Why writing has ended, if it has.
@@ -414,41 +424,52 @@ impl Store {
     pub fn begin(&self, credits: usize) -> Result<Option<Handle<'_>>> {
         debug_assert!(credits <= self.credits_max(), "{credits} credits");
         self.home.slow_down();
+        let door = self.doors.mine();
+        if self.home.ending().get().is_none()
+            && let Some(number) = self.doors.enter(door, credits)
+        {
+            return Ok(Some(Handle::new(self, door, number, credits)));
+        }
+        self.begin_slowly(door, credits)
+    }
+
+    /// The same where the thread's door does not let it in.
+    fn begin_slowly(&self, door: usize, credits: usize) -> Result<Option<Handle<'_>>> {
         let mut waited: Option<Instant> = None;
         let mut state = self.state.lock();
-        loop {
+        let entered = loop {
             if let Err(ended) = self.home.ending().check() {
                 state.counts.refused += 1;
-                return Err(ended);
+                break Err(ended);
             }
             if let Some(why) = &state.shut {
-                return Err(Error::Ended(why.clone()));
+                break Err(Error::Ended(why.clone()));
             }
             if !state.closed {
-                break;
+                match self.doors.enter_slowly(door, credits, &mut state.pool) {
+                    Entry::In(number) => break Ok(Some(number)),
+                    Entry::Never => break Ok(None),
+                    Entry::Later => {}
+                }
             }
             waited.get_or_insert_with(Instant::now);
+            state.waiting += 1;
             self.changed.wait(&mut state);
-        }
+            state.waiting -= 1;
+        };
         if let Some(since) = waited {
             state.counts.handle_waits += 1;
             state.counts.handle_wait_ns += since.elapsed().as_nanos() as u64;
         }
-        if state.added + state.reserved + credits > self.capacity {
-            return Ok(None);
+        if state.waiting == 0 && !state.closed && state.shut.is_none() {
+            self.doors.calm(&mut state.pool);
         }
-        state.handles += 1;
-        state.reserved += credits;
-        state.counts.handles += 1;
-        Ok(Some(Handle::new(self, state.running, credits)))
+        Ok(entered?.map(|number| Handle::new(self, door, number, credits)))
     }
 
-    fn end(&self, credits: usize, added: usize) {
-        let mut state = self.state.lock();
-        state.handles -= 1;
-        state.reserved -= credits;
-        state.added += added;
-        if state.handles == 0 && state.closed {
+    fn end(&self, door: usize, credits: usize, added: usize) {
+        if self.doors.leave(door, credits, added) {
+            drop(self.state.lock());
             self.changed.notify_all();
         }
     }
@@ -479,11 +500,9 @@ impl Store {
         }
         state.busy = true;
         state.closed = true;
-        while state.handles > 0 {
-            self.changed.wait(&mut state);
-        }
+        self.doors.close(|| self.changed.wait(&mut state));
         if let Err(ended) = self.home.ending().check() {
-            // An operation failed halfway meanwhile.
+            // An operation failed halfway meanwhile. Handles are refused, whatever the doors say.
             (state.busy, state.closed) = (false, false);
             self.changed.notify_all();
             return Err(ended);
@@ -498,7 +517,9 @@ impl Store {
         let mut frozen: Vec<Frozen> = running.blocks.into_values().map(Frozen::of).collect();
         let mut state = self.state.lock();
         state.running = transaction.wrapping_add(1);
-        state.added = 0;
+        if state.shut.is_none() {
+            self.doors.open(transaction.wrapping_add(1), self.capacity, &mut state.pool);
+        }
         state.closed = false;
         state.counts.committed_blocks += frozen.len() as u64;
         self.changed.notify_all();
