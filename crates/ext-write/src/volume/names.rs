@@ -311,10 +311,11 @@ impl Op<'_> {
         names.retain(|(name, ..)| name != b"." && name != b"..");
         let leaf = self.append_block(directory)?;
         self.put_leaf(directory, leaf, &names)?;
+        // Checked as a block of names, which it is until the change below.
+        let place = self.volume.directory_place(directory, 0)?;
         directory.set_indexed(true);
         let superblock = self.volume.image.superblock();
         let version = superblock.directory_hash().0;
-        let place = self.volume.directory_place(directory, 0)?;
         self.modify(place, Role::Names, |bytes| {
             Node::make_root(bytes, version, leaf).encode(bytes, directory, superblock);
         })

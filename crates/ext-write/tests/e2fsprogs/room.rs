@@ -2,8 +2,11 @@
 
 use crate::images::{Workshop, at, open, tools, whole};
 use crate::operations::{new, volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use uvfs_ext::{Kind, ROOT};
-use uvfs_ext_write::{Error, Grow, SetAttributes, Volume};
+use uvfs_ext_write::{Error, Grow, SetAttributes, Volume, WritableMemory};
 
 type Operation<'a> = &'a dyn Fn() -> Result<(), Error>;
 
@@ -113,4 +116,45 @@ fn a_full_index_refuses_a_name_there_and_nothing_else() {
     let image = open(device.bytes());
     assert_eq!(at(&image, "other/file").links(), count as u16 + 1);
     assert_eq!(at(&image, "other/moved").kind(), Some(Kind::Directory));
+}
+
+/// A directory got an index, and between two looks at its block the budget took the buffer: the block was read again, and checked as the root
+/// of an index, which it was not yet. The name was refused with EIO.
+#[test]
+fn buffers_may_leave_at_any_moment() {
+    if !tools() {
+        return;
+    }
+    const DIRECTORIES: u32 = 60;
+    const NAMES: u32 = 215;
+    let workshop = Workshop::new();
+    let image = workshop.image(&["-t", "ext4", "-b", "4096", "-N", "16000"], "40M", None);
+    let device = Arc::new(WritableMemory::new(image));
+    let volume = Volume::with_buffers(device.clone(), 0).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                volume.shrink(u64::MAX);
+            }
+        });
+        let made = (0..DIRECTORIES).try_for_each(|directory| {
+            let name = format!("d{directory}");
+            let made = volume.create(ROOT, name.as_bytes(), &new(Kind::Directory))?;
+            for number in 0..NAMES {
+                // The directory's block is in no running transaction.
+                if number > 190 {
+                    volume.sync()?;
+                }
+                let name = format!("a name {number}");
+                volume.create(made, name.as_bytes(), &new(Kind::Regular))?;
+            }
+            Ok::<_, Error>(())
+        });
+        done.store(true, Relaxed);
+        made.unwrap();
+    });
+    volume.close().unwrap();
+    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{told}");
 }
