@@ -31,8 +31,8 @@ pub struct VfsConfig {
     /// Whether file data is cached here, and how it is written, where the store accepts writes
     /// [anywhere](crate::Writes). Default [`PagePolicy::Auto`]. Watch `pages`.
     pub pages: PagePolicy,
-    /// Most bytes that are read ahead of a sequential reader at once; 0 reads only requested bytes. Default 512 KiB, at
-    /// most 1 MiB. Watch `pages.read_ahead`.
+    /// Most bytes that are read ahead of a sequential reader at once, in up to eight such requests one after the other;
+    /// 0 reads only requested bytes. Default 512 KiB, at most 1 MiB. Watch `pages.read_ahead`.
     pub read_ahead_bytes: u64,
     /// How long written data may stay here before it is brought to the store, if there is no other reason. Default 5 s,
     /// at most [`TIMEOUT_MAX`]. Watch `pages.dirty_bytes`.

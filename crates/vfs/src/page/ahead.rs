@@ -25,6 +25,8 @@ use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 const STREAMS: usize = 4;
 /// Pages of the first window.
 const FIRST_PAGES: u64 = 4;
+/// A request for so many pages is not that of a random reader.
+const LARGE_PAGES: u64 = 32;
 /// No mark.
 const NONE: u64 = u64::MAX;
 
@@ -64,8 +66,17 @@ impl Stream {
         self.next.saturating_sub(self.waiting.into())..self.next
     }
 
-    fn waits(&self, run: &Range<u64>) -> bool {
-        self.waiting().contains(&run.start) && run.end <= self.next
+    /// The part of `run` that waits.
+    fn waiting_part(&self, run: &Range<u64>) -> Range<u64> {
+        let waiting = self.waiting();
+        run.start.max(waiting.start)..if run.end <= self.next { run.end } else { run.start }
+    }
+
+    /// Whether a miss of page `first` is of this stream: the page was fetched with the last window and evicted, its
+    /// fetch was late, or a request of `overtakes` pages behind it came first.
+    fn has_passed(&self, first: u64, overtakes: u64) -> bool {
+        let reach = u64::from(self.window) + u64::from(self.waiting) + overtakes;
+        self.window > 0 && (self.next.saturating_sub(reach)..self.next).contains(&first)
     }
 }
 
@@ -104,15 +115,16 @@ impl Streams {
         self.0.get().map_or(0..0, |followed| followed.came_to_mark(pages, limit, end))
     }
 
-    /// Whether `run`, a result of [`Streams::came_to_mark`], is still to be fetched: no reader has taken it over.
+    /// Whether some of `run`, a part of a result of [`Streams::came_to_mark`], is still to be fetched: no reader has
+    /// taken all of it over.
     pub(crate) fn is_waiting(&self, run: &Range<u64>) -> bool {
-        let waits = |followed: &Followed| followed.streams.lock().iter().any(|one| one.waits(run));
-        self.0.get().is_some_and(waits)
+        let waits = |one: &Stream| !one.waiting_part(run).is_empty();
+        self.0.get().is_some_and(|followed| followed.streams.lock().iter().any(waits))
     }
 
-    /// Like [`Streams::is_waiting`]; from now on no reader takes the run over.
-    pub(crate) fn begin(&self, run: &Range<u64>) -> bool {
-        self.0.get().is_some_and(|followed| followed.begin(run))
+    /// The part of `run` that is still to be fetched. From now on no reader takes it over.
+    pub(crate) fn begin(&self, run: &Range<u64>) -> Range<u64> {
+        self.0.get().map_or(0..0, |followed| followed.begin(run))
     }
 }
 
@@ -131,12 +143,22 @@ impl Followed {
             let stream = &mut streams[at];
             let count = (stream.next - first).min(limit).max(asked);
             let stop = first.saturating_add(count).min(end).max(first);
-            *stream = Stream { next: stop, waiting: 0, used, ..*stream };
+            // The windows behind it still wait for a thread.
+            let next = stream.next.max(stop);
+            *stream = Stream { next, waiting: few(next - stop), used, ..*stream };
             self.set_mark(at, &streams[at], first, end);
             return first..stop;
         }
+        // A kernel in front has two requests of one reader in progress, and they may arrive in the wrong order.
+        let overtakes = if asked >= LARGE_PAGES { asked } else { 0 };
+        let passed = |stream: &&mut Stream| stream.has_passed(first, overtakes);
+        if let Some(stream) = streams.iter_mut().find(passed) {
+            stream.used = used;
+            let count = (stream.next - first).min(limit).max(asked);
+            return first..first.saturating_add(count).min(end).max(first);
+        }
         let goes_on = |stream: &Stream| {
-            let near = stream.next..=stream.next + u64::from(stream.window);
+            let near = stream.next..=stream.next + u64::from(stream.window).max(overtakes);
             stream.used > 0 && near.contains(&first)
         };
         let found = streams.iter().position(goes_on);
@@ -144,13 +166,16 @@ impl Followed {
         let at = found.unwrap_or(oldest);
         // The start of a file is taken for the start of a stream.
         let window = match found {
-            Some(at) => (u64::from(streams[at].window) * 2).max(FIRST_PAGES),
+            Some(at) => (u64::from(streams[at].window) * 2).max(FIRST_PAGES).max(asked),
             None if first == 0 => FIRST_PAGES,
             None => 0,
         };
         let count = window.min(limit).max(asked);
         let stop = first.saturating_add(count).min(end).max(first);
-        streams[at] = Stream { next: stop, used, window: few(window.min(limit)), waiting: 0 };
+        // What is read ahead in the background may be more than `limit`, and stays so.
+        let last = found.map_or(0, |at| u64::from(streams[at].window));
+        let window = few(window.min(limit.max(asked)).max(last));
+        streams[at] = Stream { next: stop, used, window, waiting: 0 };
         self.set_mark(at, &streams[at], first, end);
         first..stop
     }
@@ -177,14 +202,15 @@ impl Followed {
         start..stop
     }
 
-    fn begin(&self, run: &Range<u64>) -> bool {
+    fn begin(&self, run: &Range<u64>) -> Range<u64> {
         let mut streams = self.streams.lock();
-        let Some(stream) = streams.iter_mut().find(|stream| stream.waits(run)) else {
-            return false;
+        let mut each = streams.iter_mut().map(|stream| (stream.waiting_part(run), stream));
+        let Some((part, stream)) = each.find(|(part, _)| !part.is_empty()) else {
+            return 0..0;
         };
         // Windows returned before this one are late: the reader that reaches them fetches them.
-        stream.waiting = few(stream.next - run.end);
-        true
+        stream.waiting = few(stream.next - part.end);
+        part
     }
 
     /// Marks the page in the middle of the last window, but none before `first`.
@@ -261,14 +287,35 @@ mod tests {
         let late = streams.came_to_mark(2..3, LIMIT, 1000);
         assert_eq!(late, 4..12);
         assert_eq!(streams.missed(4..5, LIMIT, 1000).0, 4..12);
-        assert!(!streams.is_waiting(&late) && !streams.begin(&late), "the reader has it");
+        assert!(!streams.is_waiting(&late) && streams.begin(&late).is_empty(), "the reader has it");
         // It continues as if the fetch had been in time.
         assert!(streams.is_marked(&(8..9)));
         let next = streams.came_to_mark(8..9, LIMIT, 1000);
         assert_eq!(next, 12..28);
-        assert!(streams.is_waiting(&next) && streams.begin(&next) && !streams.begin(&next));
-        // Its fetch has begun, so it is on its way.
-        assert_eq!(streams.missed(12..13, LIMIT, 1000).0, 12..13);
+        assert!(streams.is_waiting(&next));
+        assert_eq!(streams.begin(&next), next);
+        assert!(streams.begin(&next).is_empty());
+        // Its fetch has begun. A miss all the same is of this stream.
+        assert_eq!(streams.missed(12..13, LIMIT, 1000).0, 12..28);
+        assert_eq!(streams.missed(20..21, 4, 1000).0, 20..24);
+        assert!(streams.is_marked(&(20..21)), "it continues");
+    }
+
+    /// A reader that was faster than one window took it over, and all others that waited were forgotten: it fetched
+    /// every window itself, and waited for each.
+    #[test]
+    fn a_reader_that_takes_a_window_over_leaves_the_others_to_their_threads() {
+        let streams = Streams::default();
+        streams.missed(0..1, 8, 1000);
+        let one = streams.came_to_mark(2..3, 64, 1000);
+        let other = streams.came_to_mark(8..9, 64, 1000);
+        assert_eq!((one, &other), (4..12, &(12..28)));
+        assert_eq!(streams.missed(4..5, 8, 1000).0, 4..12);
+        assert!(streams.is_waiting(&(12..20)) && streams.is_waiting(&(20..28)));
+        assert_eq!(streams.missed(12..14, 8, 1000).0, 12..20);
+        assert!(!streams.is_waiting(&(12..20)));
+        assert_eq!(streams.begin(&other), 20..28);
+        assert!(!streams.is_waiting(&other));
     }
 
     /// A reader that finds every page here reaches marks before the last window is fetched.
@@ -283,12 +330,12 @@ mod tests {
             (streams, one, other)
         };
         let (streams, one, other) = handed();
-        assert!(streams.begin(&one) && streams.begin(&other));
+        assert_eq!((streams.begin(&one), streams.begin(&other)), (4..12, 12..28));
         let (streams, one, other) = handed();
-        assert!(streams.begin(&other) && !streams.begin(&one), "the reader is beyond it");
+        assert_eq!((streams.begin(&other), streams.begin(&one)), (12..28, 0..0), "it is late");
         let (streams, one, other) = handed();
         assert_eq!(streams.missed(6..7, LIMIT, 1000).0, 6..28, "all that was not begun");
-        assert!(!streams.begin(&one) && !streams.begin(&other));
+        assert!(streams.begin(&one).is_empty() && streams.begin(&other).is_empty());
         let (streams, ..) = handed();
         assert_eq!(streams.missed(6..7, 8, 1000).0, 6..14, "within the limit");
         assert_eq!(streams.missed(14..15, 8, 1000).0, 14..22, "where it goes on");
@@ -316,6 +363,25 @@ mod tests {
         assert_eq!(streams.missed(0..1, LIMIT, 5), (0..4, true));
         assert_eq!(streams.missed(4..5, LIMIT, 5), (4..5, false));
         assert!(streams.is_made());
+    }
+
+    /// A kernel asks for 1 MiB and already for the next one. If the second came first, or the window was still smaller
+    /// than a request, each request was a new stream, and nothing was read ahead.
+    #[test]
+    fn large_requests_of_one_reader_are_one_stream_in_any_order() {
+        const PIECE: u64 = 256;
+        let streams = Streams::default();
+        let ask = |at: u64| streams.missed(at * PIECE..(at + 1) * PIECE, LIMIT, 1 << 20).0;
+        for at in [0, 2, 1, 3] {
+            assert_eq!(ask(at), at * PIECE..(at + 1) * PIECE);
+        }
+        assert!(streams.is_marked(&(3 * PIECE..4 * PIECE)));
+        let ahead = streams.came_to_mark(3 * PIECE..4 * PIECE, 4 * PIECE, 1 << 20);
+        assert_eq!(ahead, 4 * PIECE..6 * PIECE);
+        assert_eq!(streams.begin(&(4 * PIECE..5 * PIECE)), 4 * PIECE..5 * PIECE);
+        assert_eq!(ask(5), 5 * PIECE..6 * PIECE);
+        let ahead = streams.came_to_mark(5 * PIECE..6 * PIECE, 4 * PIECE, 1 << 20);
+        assert_eq!(ahead, 6 * PIECE..10 * PIECE, "it grows");
     }
 
     #[test]

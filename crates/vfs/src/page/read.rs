@@ -45,6 +45,11 @@ const CHANGES_MAX: usize = 16;
 /// How long a fill waits for room. Reading around the cache costs little more.
 const PATIENCE: Duration = Duration::from_millis(10);
 
+/// Windows that are read ahead of a sequential reader.
+const AHEAD_WINDOWS: u64 = 8;
+/// All of them together have at most this part of the pages that may be cached.
+const AHEAD_SHARE: u64 = 16;
+
 /// The result of one try to fill.
 enum Fill {
     /// Look again: the page is here, or was here, or the file has changed.
@@ -241,10 +246,14 @@ impl Core {
         let asked_end = wanted.end;
         let (run, made) = match first == 0 && self.comes_whole(end) {
             true => (0..end, false),
-            false => pages.streams.missed(wanted, self.window_pages(), end),
+            false => pages.streams.missed(wanted.clone(), self.window_pages(), end),
         };
         if made {
             pages.cache.parts_grew(Streams::BYTES);
+        }
+        if pages.streams.is_marked(&wanted) {
+            // A thread fetches the next windows beside this one.
+            self.go_ahead(pages, node, file, wanted);
         }
         match self.fill_run(pages, node, file, (run.clone(), asked_end)) {
             // Pages behind the request may have caused the error. A store that timed out is not asked twice. Nor does a
@@ -297,6 +306,18 @@ impl Core {
     fn window_pages(&self) -> u64 {
         let limit = self.config.read_ahead_bytes / PAGE * self.queue_depth() as u64;
         limit.min(self.pages_at_once())
+    }
+
+    /// Pages that are read ahead of a sequential reader, at most: several windows, so that the store reads while the
+    /// reader copies. A store that serves several requests at once has several in one window already.
+    fn ahead_pages(&self) -> u64 {
+        let window = self.window_pages();
+        match self.queue_depth() {
+            1 => (window * AHEAD_WINDOWS)
+                .min(self.pages.frames_allowed(self) / AHEAD_SHARE)
+                .max(window),
+            _ => window,
+        }
     }
 
     /// Fills the pages of `fills` from the store. False if the content is of another version. The caller is inside the
@@ -454,7 +475,7 @@ impl Core {
     /// A reader came to a mark in `range`: fetches the expected pages in the background.
     fn go_ahead(&self, pages: &Arc<FilePages>, node: &Node, file: FileRef, range: Range<u64>) {
         let Some(size) = pages.size() else { return };
-        let run = pages.streams.came_to_mark(range, self.window_pages(), size.div_ceil(PAGE));
+        let run = pages.streams.came_to_mark(range, self.ahead_pages(), size.div_ceil(PAGE));
         if run.is_empty() {
             return;
         }
@@ -464,22 +485,30 @@ impl Core {
         drop(self.pages.workers.submit_ahead(self, job));
     }
 
-    /// Does the job of [`Core::go_ahead`]. No thread waits for it, so it reports no errors.
+    /// Does the job of [`Core::go_ahead`], a window at a time. No thread waits for it, so it reports no errors.
     pub(super) fn fetch_ahead(&self, job: Ahead) {
-        let (pages, mut run) = (&job.pages, job.run.clone());
-        if !pages.streams.is_waiting(&run) {
-            // The reader has passed these pages already.
-            return;
+        let window = self.window_pages().max(1);
+        let mut start = job.run.start;
+        while start < job.run.end {
+            let run = start..job.run.end.min(start + window);
+            start = run.end;
+            if job.pages.streams.is_waiting(&run) {
+                self.fetch_window(&job, run);
+            }
+            // Else the reader has passed these pages already.
         }
-        while run.start < run.end && pages.find(run.start).is_some() {
-            run.start += 1;
-        }
-        if !run.is_empty()
-            && let Some(mut room) = pages.cache.try_room(self, (1, run.end - run.start))
+    }
+
+    fn fetch_window(&self, job: &Ahead, window: Range<u64>) {
+        let pages = &job.pages;
+        if let Some(mut room) = pages.cache.try_room(self, (1, window.end - window.start))
             && let Some(_inside) = pages.gate.try_enter()
-            // Checked again: making room takes a while, and pages behind the reader are of no use.
-            && pages.streams.begin(&job.run)
         {
+            // Only now: making room takes a while, and pages behind the reader are of no use.
+            let mut run = pages.streams.begin(&window);
+            while run.start < run.end && pages.find(run.start).is_some() {
+                run.start += 1;
+            }
             let nothing_asked = run.start;
             let each = self.pages_of_each(run.end - run.start);
             let fills = FillRun::claim_all(pages, (run, each), nothing_asked, &mut room);
