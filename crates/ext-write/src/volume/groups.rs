@@ -15,6 +15,7 @@
 //! kernel. Nothing is allocated there, freeing there is an error, and the bitmap is never written.
 
 use super::bits::{Marked, bit, free_bits, free_run, set_bits, word_of};
+use super::space::Space;
 use super::undo::{Op, Step};
 use super::windows::Windows;
 use super::{Volume, time};
@@ -76,19 +77,9 @@ fn log_damage(number: u32, of: &str) {
     );
 }
 
-/// What there is.
+/// What is known of groups beside their states.
 #[derive(Debug, Default)]
-struct Space {
-    /// Free blocks, including those that wait for a commit.
-    free: u64,
-    /// Freed blocks that are not to be used again yet.
-    waiting: u64,
-    /// The last blocks, which only trees may take.
-    kept: u64,
-    /// Free blocks that are reserved for data that is not written yet, and for its nodes ([`super::reserve`]).
-    reserved: u64,
-    inodes: u64,
-    directories: u64,
+struct Noted {
     /// Groups that were set aside.
     damaged: u32,
     /// Groups that the running transaction changed.
@@ -98,7 +89,8 @@ struct Space {
 #[derive(Debug)]
 pub(super) struct Groups {
     pub(super) states: Vec<Mutex<Option<Box<State>>>>,
-    space: Mutex<Space>,
+    noted: Mutex<Noted>,
+    pub(super) space: Space,
     pub(super) windows: Windows,
 }
 
@@ -137,7 +129,7 @@ pub(super) enum Use {
 /// A change of the use of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockChange {
-    /// They are allocated, and were counted before ([`Groups::count_taken`]).
+    /// They are allocated, and were counted before ([`Space::take`]).
     Take,
     /// An allocation is undone.
     UndoTake(From),
@@ -145,18 +137,6 @@ pub(super) enum BlockChange {
     Free,
     /// That is undone.
     UndoFree,
-}
-
-impl Space {
-    /// How many blocks an allocation may take.
-    fn available(&self, from: From) -> u64 {
-        let not = match from {
-            From::Free => self.kept + self.reserved,
-            From::Kept => self.reserved,
-            From::Reserved => 0,
-        };
-        self.free.saturating_sub(self.waiting + not)
-    }
 }
 
 /// Blocks that are kept for nodes of trees.
@@ -182,83 +162,30 @@ enum Busy {
 impl Groups {
     /// Reads all descriptors: their sums are the totals, not the fields of the superblock.
     pub(super) fn new(image: &Image) -> Result<Self> {
-        let mut space = Space::default();
-        let groups = image.superblock().groups;
-        for number in 0..groups {
+        let (mut free, mut inodes) = (0, 0);
+        let superblock = image.superblock();
+        for number in 0..superblock.groups {
             let group = image.group(number)?;
             // One that says more is found to be damaged when it is touched.
-            space.free += u64::from(group.free_blocks.min(image.superblock().blocks_of(number)));
-            let per_group = image.superblock().inodes_per_group;
-            space.inodes += u64::from(group.free_inodes.min(per_group));
-            space.directories += u64::from(group.directories);
+            free += u64::from(group.free_blocks.min(superblock.blocks_of(number)));
+            inodes += u64::from(group.free_inodes.min(superblock.inodes_per_group));
         }
-        space.kept = KEPT.min(image.superblock().blocks / 64);
-        let states = (0..groups).map(|_| Mutex::new(&EXT_GROUP, None)).collect();
-        Ok(Self { states, space: Mutex::new(&EXT_SPACE, space), windows: Windows::new() })
+        let kept = KEPT.min(superblock.blocks / 64);
+        Ok(Self {
+            states: (0..superblock.groups).map(|_| Mutex::new(&EXT_GROUP, None)).collect(),
+            noted: Mutex::new(&EXT_SPACE, Noted::default()),
+            space: Space::new(free, kept, inodes),
+            windows: Windows::new(),
+        })
     }
 
     pub(super) fn room(&self) -> Room {
-        let space = self.space.lock();
         Room {
-            free_blocks: space.free,
-            reserved_blocks: space.reserved,
-            free_inodes: u32::try_from(space.inodes).unwrap_or(u32::MAX),
-            damaged_groups: space.damaged,
+            free_blocks: self.space.free(),
+            reserved_blocks: self.space.reserved(),
+            free_inodes: u32::try_from(self.space.inodes()).unwrap_or(u32::MAX),
+            damaged_groups: self.noted.lock().damaged,
         }
-    }
-
-    /// How many blocks an allocation may take.
-    fn available(&self, from: From) -> u64 {
-        self.space.lock().available(from)
-    }
-
-    /// Counts as many of `blocks` as taken as an allocation may take; returns how many. The count comes before the bits change:
-    /// two threads cannot take the same last blocks, and none takes what another has reserved.
-    fn count_taken(&self, blocks: u64, from: From) -> u64 {
-        let mut space = self.space.lock();
-        let taken = blocks.min(space.available(from));
-        space.free -= taken;
-        if from == From::Reserved {
-            space.reserved = space.reserved.saturating_sub(taken);
-        }
-        taken
-    }
-
-    /// The blocks that [`Groups::count_taken`] counted are not taken.
-    fn count_untaken(&self, blocks: u64, from: From) {
-        let mut space = self.space.lock();
-        space.free += blocks;
-        if from == From::Reserved {
-            space.reserved += blocks;
-        }
-    }
-
-    /// Reserves so many blocks, or none.
-    pub(super) fn reserve(&self, blocks: u64) -> bool {
-        let mut space = self.space.lock();
-        let fits = blocks <= space.available(From::Free);
-        if fits {
-            space.reserved += blocks;
-        }
-        fits
-    }
-
-    /// Reserved blocks are not needed.
-    pub(super) fn unreserve(&self, blocks: u64) {
-        if blocks > 0 {
-            let mut space = self.space.lock();
-            space.reserved = space.reserved.saturating_sub(blocks);
-        }
-    }
-
-    /// Blocks that data, names and attributes cannot have.
-    pub(super) fn kept(&self) -> u64 {
-        self.space.lock().kept
-    }
-
-    /// Whether the next commit frees blocks.
-    pub(super) fn has_waiting(&self) -> bool {
-        self.space.lock().waiting > 0
     }
 
     /// Freed blocks are stable, and may be used again.
@@ -270,14 +197,14 @@ impl Groups {
                 let bits = (run.start - start) as u32..(run.end - start) as u32;
                 state.waiting.remove(bits);
             }
-            self.space.lock().waiting -= run.end - run.start;
+            self.space.freed(run.end - run.start);
         }
     }
 
     /// Writes the descriptors of the groups that the transaction changed, with the checksums of their bitmaps. No other
     /// handle is open.
     pub(super) fn describe(&self, handle: &mut Handle<'_>, superblock: &Superblock) -> Result<()> {
-        let changed = std::mem::take(&mut self.space.lock().changed);
+        let changed = std::mem::take(&mut self.noted.lock().changed);
         for number in changed {
             let mut guard = self.states[number as usize].lock();
             let state = guard.as_mut().expect("a group that was changed is in memory");
@@ -341,8 +268,7 @@ impl Op<'_> {
     /// Takes up to `want` blocks in a row, near `goal`.
     pub(super) fn allocate(&mut self, goal: u64, want: u32, kind: From) -> Result<Range<u64>> {
         self.may_fail()?;
-        let available = self.volume.groups.available(kind);
-        let want = u64::from(want).min(available) as u32;
+        let has_one = self.volume.groups.space.has(kind);
         let superblock = self.volume.image.superblock();
         let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
         let first = group_of(goal, superblock);
@@ -354,7 +280,7 @@ impl Op<'_> {
             if claims == Claims::Take {
                 self.volume.groups.release_all_windows(superblock);
             }
-            for step in 0..if want == 0 { 0 } else { superblock.groups } {
+            for step in 0..if has_one { superblock.groups } else { 0 } {
                 let number = (first + step) % superblock.groups;
                 let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
                 let search = (from as u32, want);
@@ -401,13 +327,13 @@ impl Op<'_> {
         // The change below would copy the bytes if this reference stayed.
         drop(bitmap);
         let Some(run) = found else { return Ok(None) };
-        let taken = volume.groups.count_taken(u64::from(run.end - run.start), kind);
+        let taken = volume.groups.space.take(u64::from(run.end - run.start), kind);
         if taken == 0 {
             return Ok(None);
         }
         let bits = run.start..run.start + taken as u32;
         self.change_bits(number, state, bits, BlockChange::Take)
-            .inspect_err(|_| volume.groups.count_untaken(taken, kind))?;
+            .inspect_err(|_| volume.groups.space.untake(taken, kind))?;
         let run = start + u64::from(run.start)..start + u64::from(run.start) + taken;
         self.record(Step::Allocated(run.clone(), kind));
         Ok(Some(run))
@@ -495,17 +421,9 @@ impl Op<'_> {
         let count = u64::from(count);
         match change {
             BlockChange::Take => {}
-            BlockChange::UndoTake(from) => volume.groups.count_untaken(count, from),
-            BlockChange::Free => {
-                let mut space = volume.groups.space.lock();
-                space.free += count;
-                space.waiting += count;
-            }
-            BlockChange::UndoFree => {
-                let mut space = volume.groups.space.lock();
-                space.free = space.free.saturating_sub(count);
-                space.waiting -= count;
-            }
+            BlockChange::UndoTake(from) => volume.groups.space.untake(count, from),
+            BlockChange::Free => volume.groups.space.free_later(count),
+            BlockChange::UndoFree => volume.groups.space.unfree(count),
         }
         Ok(())
     }
@@ -520,7 +438,7 @@ impl Op<'_> {
         let (groups, superblock) = (&self.volume.groups, self.volume.image.superblock());
         self.handle.modify(superblock.descriptor_block(number), Role::Inodes, |_| ())?;
         state.listed = Some(transaction);
-        groups.space.lock().changed.push(number);
+        groups.noted.lock().changed.push(number);
         Ok(())
     }
 
@@ -538,15 +456,12 @@ impl Op<'_> {
         let spread = name.iter().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(*byte));
         let first = if top { spread % superblock.groups } else { home };
         // A directory is placed in a group with more room than the average; when there is no such group, anywhere.
-        let (inodes, blocks) = {
-            let space = self.volume.groups.space.lock();
-            if space.inodes == 0 {
-                return Err(Error::NoSpace);
-            }
-            let groups = u64::from(superblock.groups);
-            ((space.inodes / groups) as u32, (space.free / groups) as u32)
+        let wanted = if directory {
+            let (space, groups) = (&self.volume.groups.space, u64::from(superblock.groups));
+            ((space.inodes() / groups) as u32, (space.free() / groups) as u32)
+        } else {
+            (1, 0)
         };
-        let wanted = if directory { (inodes, blocks) } else { (1, 0) };
         for (busy, least) in [(Busy::Skip, wanted), (Busy::Skip, (1, 0)), (Busy::Wait, (1, 0))] {
             for step in 0..superblock.groups {
                 let number = (first + step) % superblock.groups;
@@ -696,16 +611,9 @@ impl Op<'_> {
                 state.inodes_from = state.inodes_from.min(at);
             }
         }
-        let (directories, mut space) = (u64::from(directory), volume.groups.space.lock());
         match to {
-            Use::Taken => {
-                space.inodes = space.inodes.saturating_sub(1);
-                space.directories += directories;
-            }
-            Use::Free => {
-                space.inodes += 1;
-                space.directories = space.directories.saturating_sub(directories);
-            }
+            Use::Taken => volume.groups.space.take_inode(),
+            Use::Free => volume.groups.space.free_inode(),
         }
         Ok(())
     }
@@ -728,10 +636,9 @@ impl Op<'_> {
                 && bitmap.iter().zip(&first).all(|(bits, metadata)| bits & metadata == *metadata);
             state.blocks = Trust::of(sound);
             if !sound {
-                let mut space = self.volume.groups.space.lock();
-                space.free = space.free.saturating_sub(group.free_blocks.min(bits).into());
-                space.damaged += u32::from(state.inodes != Trust::Damaged);
-                drop(space);
+                let groups = &self.volume.groups;
+                groups.space.lose(group.free_blocks.min(bits).into());
+                groups.noted.lock().damaged += u32::from(state.inodes != Trust::Damaged);
                 log_damage(number, "blocks");
             }
         }
@@ -757,10 +664,9 @@ impl Op<'_> {
             let sound = sound && (number > 0 || !group.no_inodes);
             state.inodes = Trust::of(sound);
             if !sound {
-                let mut space = self.volume.groups.space.lock();
-                space.inodes = space.inodes.saturating_sub(group.free_inodes.min(bits).into());
-                space.damaged += u32::from(state.blocks != Trust::Damaged);
-                drop(space);
+                let groups = &self.volume.groups;
+                groups.space.lose_inodes(group.free_inodes.min(bits).into());
+                groups.noted.lock().damaged += u32::from(state.blocks != Trust::Damaged);
                 log_damage(number, "inodes");
             }
         }
@@ -801,7 +707,7 @@ impl Volume {
 
     /// Free blocks that are kept for nodes of trees.
     pub fn kept_blocks(&self) -> u64 {
-        self.groups.kept()
+        self.groups.space.kept()
     }
 }
 

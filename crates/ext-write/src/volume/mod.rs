@@ -28,6 +28,7 @@ mod names;
 mod operations;
 mod orphans;
 mod reserve;
+mod space;
 mod tree;
 mod undo;
 #[cfg(test)]
@@ -489,7 +490,7 @@ impl Volume {
         mut work: impl FnMut(&mut Op<'_>) -> Result<R>,
     ) -> Result<R> {
         let (done, lacks_blocks) = self.attempt(credits, &mut work)?;
-        if !lacks_blocks || !self.groups.has_waiting() {
+        if !lacks_blocks || !self.groups.space.has_waiting() {
             return done;
         }
         self.sync()?;

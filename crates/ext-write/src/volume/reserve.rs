@@ -164,7 +164,7 @@ impl Volume {
         if holes.is_empty() || self.add_reserved(&inode, &holes) {
             return Ok(());
         }
-        if self.groups.has_waiting() {
+        if self.groups.space.has_waiting() {
             self.sync()?;
             if self.add_reserved(&inode, &holes) {
                 return Ok(());
@@ -194,9 +194,9 @@ impl Volume {
             let nodes = nodes_for(root_of(inode), blocks, capacity(block_size) as u64);
             let before = known.blocks + known.nodes;
             let fits = if blocks + nodes > before {
-                self.groups.reserve(blocks + nodes - before)
+                self.groups.space.reserve(blocks + nodes - before)
             } else {
-                self.groups.unreserve(before - blocks - nodes);
+                self.groups.space.unreserve(before - blocks - nodes);
                 true
             };
             if fits {
@@ -233,7 +233,7 @@ impl Volume {
             known.remove(&blocks);
             let most = nodes_for(root_of(inode), known.blocks, capacity(block_size) as u64);
             known.nodes = nodes.min(most);
-            self.groups.unreserve(nodes - known.nodes);
+            self.groups.space.unreserve(nodes - known.nodes);
         });
     }
 
@@ -244,7 +244,7 @@ impl Volume {
         self.with_reserved(inode.number, |of| {
             let Some(known) = of else { return };
             let nodes = nodes_for(root_of(inode), known.blocks, capacity(block_size) as u64);
-            if nodes > known.nodes && self.groups.reserve(nodes - known.nodes) {
+            if nodes > known.nodes && self.groups.space.reserve(nodes - known.nodes) {
                 known.nodes = nodes;
             }
         });
@@ -259,7 +259,7 @@ impl Volume {
             let Some(known) = of else { return };
             let removed = known.remove(&blocks);
             let nodes = if known.blocks == 0 { std::mem::take(&mut known.nodes) } else { 0 };
-            self.groups.unreserve(removed + nodes);
+            self.groups.space.unreserve(removed + nodes);
         });
     }
 
