@@ -30,7 +30,7 @@ use uvfs_backends::image::WritingConfig;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_client as client;
 use uvfs_ext::Image;
-use uvfs_ext_write::{WithoutBarriers, WriteDevice};
+use uvfs_ext_write::{DataMode, WithoutBarriers, WriteDevice};
 use uvfs_fuse::Transport;
 use uvfs_image_tools::{Access, Part, Spec, Writable, reductions};
 use uvfs_vfs::{READ_AHEAD_MAX, Timeouts, VfsConfig};
@@ -88,6 +88,8 @@ pub(crate) enum Opened {
         access: String,
         /// Time between two commits without a request.
         commit_interval: Duration,
+        /// The way of data to it.
+        data: DataMode,
     },
 }
 
@@ -285,7 +287,7 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
         }
     }
     Ok(match Spec::can_be(&path) {
-        true => Source::Image(Spec { path, part: Part::Whole, access: Access::Usual }),
+        true => Source::Image(Spec { path, part: Part::Whole, access: Access::Usual, data: None }),
         false => Source::Directory(path),
     })
 }
@@ -329,7 +331,7 @@ fn image(arguments: &MountArguments, spec: &Spec, caches_bytes: u64) -> Result<S
         if !COMMIT_TIMES.contains(&commit_interval) {
             return Err(Failure::usage("--commit: write 100ms to 5m, as in 5s"));
         }
-        Opened::Write { device, access, commit_interval }
+        Opened::Write { device, access, commit_interval, data: spec.data.unwrap_or_default() }
     };
     Ok(Store::Image(OpenImage { name, path: spec.path.clone(), opened }))
 }

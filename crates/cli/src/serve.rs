@@ -334,8 +334,9 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
                 Opened::Read(image) => {
                     Vfs::new(ImageBackend::new(*image, ImageConfig::within(caches)), plan.config)
                 }
-                Opened::Write { device, commit_interval, .. } => {
-                    let config = WritingConfig { commit_interval, ..WritingConfig::within(caches) };
+                Opened::Write { device, commit_interval, data, .. } => {
+                    let sizes = WritingConfig::within(caches);
+                    let config = WritingConfig { commit_interval, data, ..sizes };
                     let image = WritingImage::open(device, &config).map_err(|error| {
                         Failure::refused(format!(
                             "image {source}: {error}; add --read-only to read it"

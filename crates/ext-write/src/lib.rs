@@ -39,6 +39,6 @@ pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
 pub use store::{Counts, Ended, Now};
 pub use volume::{
-    Change, Grow, Held, Listed, Look, Losses, Lost, New, Privileges, Rename, Room, SetAttributes,
-    Volume, WriteAt, writable,
+    Change, DataMode, Grow, Held, Listed, Look, Losses, Lost, New, Privileges, Rename, Room,
+    SetAttributes, Volume, WriteAt, writable,
 };

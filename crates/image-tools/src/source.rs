@@ -16,7 +16,7 @@ use std::sync::Arc;
 use uvfs_ext::device::direct::DirectDevice;
 use uvfs_ext::device::partition::{Partition, partitions};
 use uvfs_ext::{Device, Error, FileDevice, Image, Window};
-use uvfs_ext_write::{DirectFile, NotDirect, WritableFile, WritableWindow, WriteDevice};
+use uvfs_ext_write::{DataMode, DirectFile, NotDirect, WritableFile, WritableWindow, WriteDevice};
 
 /// Which part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,17 +59,19 @@ pub struct Spec {
     pub part: Part,
     /// How it is accessed.
     pub access: Access,
+    /// The way of data to it, if that was said.
+    pub data: Option<DataMode>,
 }
 
 impl Spec {
-    /// Reads `PATH`, `PATH?partition=N` or `PATH?offset=SIZE`, each with `direct=true` behind `?` or `&`; a file with that
-    /// very name comes first.
+    /// Reads `PATH`, `PATH?partition=N` or `PATH?offset=SIZE`, each with `direct=true` or `data=journal` behind `?` or `&`; a file
+    /// with that very name comes first.
     ///
     /// # Errors
     /// An unknown word behind the question mark.
     pub fn parse(text: &[u8]) -> Result<Self, Failure> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
-        let whole = Self { path: path(text), part: Part::Whole, access: Access::Usual };
+        let whole = Self { path: path(text), part: Part::Whole, access: Access::Usual, data: None };
         let Some(mark) = text.iter().rposition(|byte| *byte == b'?') else { return Ok(whole) };
         if whole.path.symlink_metadata().is_ok() {
             return Ok(whole);
@@ -77,10 +79,10 @@ impl Spec {
         let asked = String::from_utf8_lossy(&text[mark + 1..]).into_owned();
         let refused = |why: &str| {
             let shown = String::from_utf8_lossy(text);
-            let ways = "write ?partition=2 or ?offset=1M, and &direct=true behind it or ?direct=true alone";
+            let ways = "write ?partition=2 or ?offset=1M, and &direct=true or &data=journal behind it or ?direct=true alone";
             Failure::usage(format!("image {shown}: {why}; {ways}"))
         };
-        let (mut part, mut access) = (Part::Whole, Access::Usual);
+        let (mut part, mut access, mut data) = (Part::Whole, Access::Usual, None);
         for one in asked.split('&') {
             match one.split_once('=') {
                 Some(("partition" | "offset", _)) if part != Part::Whole => {
@@ -97,10 +99,12 @@ impl Spec {
                 },
                 Some(("direct", "true")) => access = Access::Direct,
                 Some(("direct", "false")) => access = Access::Buffered,
+                Some(("data", "journal")) => data = Some(DataMode::Journal),
+                Some(("data", "ordered")) => data = Some(DataMode::Ordered),
                 _ => return Err(refused("the option behind the question mark is not known")),
             }
         }
-        Ok(Self { path: path(&text[..mark]), part, access })
+        Ok(Self { path: path(&text[..mark]), part, access, data })
     }
 
     /// Whether `path` can hold an image: a regular file or a block device.
@@ -114,6 +118,9 @@ impl Spec {
     /// # Errors
     /// The contents found instead, and a remedy.
     pub fn open(&self, otherwise: &str) -> Result<Image, Failure> {
+        if self.data.is_some() {
+            return Err(self.refused("data= says how an image is written; leave it out to read it"));
+        }
         let device = self.device()?;
         Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
     }
@@ -305,7 +312,14 @@ mod tests {
         assert_eq!(both, (Part::Partition(3), Access::Direct));
         let offset = access("/no/disk.img?direct=false&offset=1M").unwrap();
         assert_eq!(offset, (Part::Offset(1 << 20), Access::Buffered));
+        let data = |text: &str| Spec::parse(text.as_bytes()).map(|spec| (spec.access, spec.data));
+        assert_eq!(data("/no/disk.img?direct=true").unwrap(), (Access::Direct, None));
+        let journal = data("/no/disk.img?direct=false&data=journal").unwrap();
+        assert_eq!(journal, (Access::Buffered, Some(DataMode::Journal)));
+        let ordered = data("/no/disk.img?data=ordered").unwrap();
+        assert_eq!(ordered, (Access::Usual, Some(DataMode::Ordered)));
         for bad in [
+            "?data=writeback",
             "?partition=0",
             "?partition=x",
             "?offset=-1",
@@ -326,6 +340,6 @@ mod tests {
         let path = folder.path().join("disk?partition=1");
         std::fs::write(&path, "").unwrap();
         let spec = Spec::parse(path.as_os_str().as_bytes()).unwrap();
-        assert_eq!(spec, Spec { path, part: Part::Whole, access: Access::Usual });
+        assert_eq!(spec, Spec { path, part: Part::Whole, access: Access::Usual, data: None });
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counters that show a present state, not a number of events.
-const LEVELS: [&str; 9] = [
+const LEVELS: [&str; 10] = [
     "transaction",
     "running_blocks",
     "capacity_blocks",
@@ -21,6 +21,7 @@ const LEVELS: [&str; 9] = [
     "waiting_blocks",
     "queue_waiting_blocks",
     "queue_depth",
+    "data",
     "ended",
 ];
 
@@ -149,6 +150,13 @@ impl Seen {
                     count("checkpointed_blocks"),
                     count("waiting_blocks")
                 ),
+            ),
+            (
+                "data",
+                match self.of("data") {
+                    0 => "in place, before the commit that makes it reachable (ordered)".into(),
+                    _ => "overwrites go through the journal (data=journal)".into(),
+                },
             ),
             (
                 "queue",

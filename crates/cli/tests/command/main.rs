@@ -16,6 +16,7 @@ mod images;
 mod images_direct;
 mod images_ended;
 mod images_flags;
+mod images_journaled;
 mod images_shared;
 mod images_written;
 mod library_mounts;

@@ -87,6 +87,16 @@ impl<T> SharedCache<T> {
         value
     }
 
+    /// The value of `key`, if there is one.
+    pub fn find(&self, key: u64) -> Option<Arc<T>> {
+        let row = self.table.lock(self.table.row_of(key));
+        if let Some(way) = row.find(key) {
+            return row.value(way);
+        }
+        let spills = row.extra.as_ref()?;
+        spills.iter().find(|(one, _)| *one == key).map(|(_, spill)| spill.clone())
+    }
+
     /// How many values there are.
     pub fn held(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.

@@ -47,6 +47,11 @@ impl Buffers {
         self.0.get(block, || Buffer { block, contents: contents() })
     }
 
+    /// The buffer of `block`, if there is one.
+    pub(super) fn find(&self, block: u64) -> Option<Arc<Buffer>> {
+        self.0.find(block)
+    }
+
     /// How many there are.
     pub(super) fn held(&self) -> u64 {
         self.0.held()

@@ -383,7 +383,15 @@ impl Store {
         self.load(block, &mut contents).cloned()
     }
 
-    /// The same, if `check` finds them in order; it is not asked again while they stay in memory.
+    /// The contents of `block` that its place may lack: those of a buffer, or committed ones.
+    pub(crate) fn newer(&self, block: u64) -> Option<Arc<[u8]>> {
+        // A commit has its blocks in buffers until they are among the committed ones.
+        let buffer = self.buffers.find(block);
+        let bytes = buffer.and_then(|buffer| buffer.contents.lock().bytes.clone());
+        bytes.or_else(|| self.home.newer(block))
+    }
+
+    /// The contents of `block` now, if `check` finds them in order; it is not asked again while they stay in memory.
     ///
     /// # Errors
     /// Those of the device; those of `check`, which reads no blocks.

@@ -77,7 +77,7 @@ impl Volume {
             if length < before.size() {
                 // Other kernels map the whole block, and rely on zeros where they make the file longer. Last, because what
                 // this overwrites is not taken back.
-                self.clear(&before, length..length.next_multiple_of(size))?;
+                op.clear(&before, length..length.next_multiple_of(size))?;
             }
             Ok(())
         })?;
@@ -137,7 +137,12 @@ impl Volume {
         self.drop_privileges(&mut inode, &mut state, privileges)?;
         self.set_aside(&mut inode, &mut state, range.clone())?;
         self.clear(&inode, range.clone())?;
-        self.end_allocation(inode, &mut state, range.end, grow)
+        self.end_allocation(inode, &mut state, range.end, grow)?;
+        if self.is_journaled() {
+            // The zeros are in a transaction.
+            state.reached = state.changed;
+        }
+        Ok(())
     }
 
     /// Preallocation changes the file's times, also where it allocated nothing.
@@ -294,6 +299,13 @@ impl Volume {
 
     /// Zeros the written part of `range` of a file.
     fn clear(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
+        match self.is_journaled() {
+            true => self.clear_journaled(inode, range),
+            false => self.clear_in_place(inode, range),
+        }
+    }
+
+    pub(super) fn clear_in_place(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
         let size = u64::from(self.image.superblock().block_size);
         for run in self.image.map(inode, range.start / size..range.end.div_ceil(size))? {
             if let Place::At(block) = run.place {

@@ -11,7 +11,8 @@
 //! V2. Of an inode, only the time of deletion is changed without its lock: the list of orphans links through it.
 //! V3. An operation that fails has changed nothing, or has undone its changes ([`undo`]): half an operation is never committed.
 //!     If the undo fails, writing ends.
-//! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is.
+//! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is. ([`journaled`]: or in its
+//!     handle's transaction.)
 //!
 //! # Why
 //! Inodes are read from their table and written back for each change, so the buffer has the only copy. Weakness: each change
@@ -23,6 +24,7 @@ mod data;
 mod flags;
 mod groups;
 mod held;
+mod journaled;
 mod lost;
 mod names;
 mod operations;
@@ -41,6 +43,7 @@ pub use change::{Change, Look, Privileges};
 pub use data::Grow;
 pub use groups::Room;
 pub use held::{Held, Listed};
+pub use journaled::DataMode;
 pub use lost::{Losses, Lost};
 pub use operations::{New, Rename, SetAttributes};
 pub use write::WriteAt;
@@ -153,6 +156,7 @@ pub struct Volume {
     reserved_bytes: AtomicU64,
     renames: Mutex<()>,
     recovery: Option<Recovery>,
+    data: DataMode,
 }
 
 impl Volume {
@@ -170,6 +174,14 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`].
     pub fn with_buffers(device: Arc<dyn WriteDevice>, bytes: u64) -> Result<Self> {
+        Self::with_data(device, bytes, DataMode::Ordered)
+    }
+
+    /// The same, whose data takes this way.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn with_data(device: Arc<dyn WriteDevice>, bytes: u64, data: DataMode) -> Result<Self> {
         writable(Image::open(device.clone())?.superblock())?;
         let recovery = recover(&device)?;
         let mut source = None;
@@ -209,6 +221,7 @@ impl Volume {
             reserved_bytes: AtomicU64::new(0),
             renames: Mutex::new(&EXT_RENAMES, ()),
             recovery,
+            data,
         };
         volume.finish_orphans()?;
         Ok(volume)
@@ -370,7 +383,7 @@ impl Volume {
     pub fn read(&self, number: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
         let node = self.node(number);
         let _state = node.state.read();
-        Ok(self.image.read(&self.load(number)?, offset, into)?)
+        self.read_newest(&self.load(number)?, offset, into)
     }
 
     /// The text of a symbolic link.

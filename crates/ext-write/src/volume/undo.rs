@@ -130,6 +130,8 @@ impl<'v> Op<'v> {
         for (blocks, metadata) in std::mem::take(&mut self.freed) {
             if metadata {
                 self.handle.forget(blocks.clone());
+            } else if self.volume.is_journaled() {
+                self.forget_data(blocks.clone());
             }
             self.handle.free(blocks);
         }

@@ -41,7 +41,7 @@ enum Convert {
 
 /// Where a write got its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     /// From its caller, just now.
     Caller,
     /// From pages that changed at this time. They have more bytes than were written: zeros of a hole for which nothing is
@@ -144,6 +144,9 @@ impl Volume {
         if offset > inode.size() {
             self.clear_behind_end(inode)?;
         }
+        if self.overwrite_whole(inode, state, (offset, bytes), source)? {
+            return Ok(bytes.len());
+        }
         let mut at = offset;
         while at < end {
             let block = at / size;
@@ -192,7 +195,11 @@ impl Volume {
     /// Writes the beginning of `piece`; gives how far it came.
     fn write_piece(&self, inode: &mut Inode, state: &mut State, piece: Piece<'_>) -> Result<u64> {
         let nodes = self.reserved_nodes(inode.number);
-        let written = self.operate_on(inode, CREDITS, |op, inode| {
+        let data = match piece.run.place {
+            Place::At(_) if self.is_journaled() => self.whole_blocks() as usize,
+            _ => 0,
+        };
+        let written = self.operate_on(inode, CREDITS + data, |op, inode| {
             op.nodes = if piece.reserved { nodes } else { 0 };
             let to = op.write_piece(inode, state, &piece, Convert::Part)?;
             Ok((to, op.nodes))
@@ -238,7 +245,7 @@ fn blocks_with_data(bytes: &[u8], at: u64, size: u64) -> u64 {
 }
 
 /// Sets the times of a change of contents. That of kept data is not set back by what happened since.
-fn set_changed(inode: &mut Inode, source: Source) {
+pub(super) fn set_changed(inode: &mut Inode, source: Source) {
     let now = match source {
         Source::Caller => time::now(),
         Source::Pages(changed) => changed,
@@ -268,6 +275,13 @@ impl Op<'_> {
             (end, &piece.bytes[..(end - range.start) as usize])
         };
         let end = match run.place {
+            Place::At(block) if self.volume.is_journaled() => {
+                let begin = range.start / size;
+                let most = begin + self.volume.whole_blocks();
+                let (end, part) = part_to(most.min(run.logical + run.length));
+                self.overwrite(block, run.logical, range.start, part)?;
+                end
+            }
             Place::At(block) => {
                 let (end, part) = part_to(run.logical + run.length);
                 self.put_data(block, run.logical, range.start, part, true)?;
@@ -313,7 +327,9 @@ impl Op<'_> {
         }
         set_changed(inode, piece.source);
         match run.place {
-            Place::At(_) if !grows => self.put_times(inode, state)?,
+            Place::At(_) if !grows && !self.volume.is_journaled() => {
+                self.put_times(inode, state)?
+            }
             _ => self.put_inode(inode, state)?,
         }
         Ok(end)

@@ -13,7 +13,7 @@ use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_ext::check::{Observer, check};
 use uvfs_ext::{Fault, Image, Kind, MemoryDevice, ROOT, Timestamp};
 use uvfs_ext_write::device::testing::{Flushes, Random, Record, Recorder};
-use uvfs_ext_write::{Error, Grow, Privileges, Volume, WritableMemory};
+use uvfs_ext_write::{DataMode, Error, Grow, Privileges, Volume, WritableMemory};
 
 /// Two sectors, with a checksum in the second.
 const SUPERBLOCK: Range<u64> = 1024..2048;
@@ -394,6 +394,41 @@ fn delayed(on: &Recorded) {
     }
 }
 
+/// A database over its old pages, without a log of its own: each write is there or not. Blocks that were overwritten are freed
+/// meanwhile, and get data of other files in place.
+fn pages(on: &Recorded) {
+    let mut random = Random(13);
+    let mut bytes = vec![1; 40 << 10];
+    let file = on.file(ROOT, "db", &bytes);
+    on.volume.sync().unwrap();
+    for round in 2..26_u8 {
+        let scratch = on.file(ROOT, "scratch", &[round; 9000]);
+        on.volume.write(scratch, 500, &[round; 8000]).unwrap();
+        on.volume.fsync(scratch).unwrap();
+        let old = bytes.clone();
+        let from = random.below(bytes.len() as u64 - 1) as usize;
+        let to = bytes.len().min(from + 1 + random.below(20 << 10) as usize);
+        bytes[from..to].fill(round);
+        on.promise("db", Promise::Either(old, bytes.clone()));
+        on.volume.write(file, from as u64, &bytes[from..to]).unwrap();
+        let mut read = vec![0; bytes.len()];
+        assert_eq!(on.volume.read(file, 0, &mut read).unwrap(), bytes.len());
+        assert!(read == bytes, "a reader sees what the place has not yet");
+        on.volume.fdatasync(file).unwrap();
+        on.promise("db", Promise::Whole(bytes.clone()));
+        on.volume.unlink(ROOT, b"scratch").unwrap();
+        on.volume.sync().unwrap();
+        let name = format!("other{}", round % 4);
+        on.changing(&name);
+        if round > 5 {
+            on.volume.unlink(ROOT, name.as_bytes()).unwrap();
+        }
+        let other = on.file(ROOT, &name, &[100 + round; 9000]);
+        on.volume.fsync(other).unwrap();
+        on.promise(&name, Promise::Whole(vec![100 + round; 9000]));
+    }
+}
+
 #[derive(Default)]
 struct Told(Vec<String>);
 
@@ -450,7 +485,7 @@ fn find(image: &Image, path: &str) -> Option<Vec<u8>> {
 
 /// Looks at many cuts of a workload. On a medium that drops flushes at least `lost_least` of them are wrong: what shows that
 /// this test can fail.
-fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
+fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize, data: DataMode) {
     if !tools() {
         return;
     }
@@ -465,7 +500,7 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
             thread::yield_now();
         }
     }));
-    let volume = Volume::open(device.clone()).unwrap();
+    let volume = Volume::with_data(device.clone(), 32 << 20, data).unwrap();
     let recorded = Recorded { volume, device, facts: Mutex::new(&FACTS, Vec::new()) };
     workload(&recorded);
     let Recorded { volume, device, facts } = recorded;
@@ -612,17 +647,36 @@ fn transactions_write_no_superblock_without_a_cause() {
 }
 
 macro_rules! workloads {
-    ($($name:ident: $lost_least:literal,)*) => {
-        $(mod $name {
-            #[test]
-            fn survives_any_cut() {
-                super::cut_everywhere(stringify!($name), super::$name, $lost_least);
-            }
-        })*
+    ($module:ident, $data:ident: $($name:ident: $lost_least:literal,)*) => {
+        mod $module {
+            $(mod $name {
+                use super::super::*;
+
+                #[test]
+                fn survives_any_cut() {
+                    let data = DataMode::$data;
+                    cut_everywhere(stringify!($name), super::super::$name, $lost_least, data);
+                }
+            })*
+        }
     };
 }
 
 workloads! {
+    journaled, Journal:
+    pages: 0,
+    appends: 0,
+    truncates: 0,
+    allocations: 0,
+    threads: 0,
+    overwrites: 0,
+    fills: 0,
+    orphans: 0,
+    delayed: 0,
+}
+
+workloads! {
+    ordered, Ordered:
     creates: 1,
     renames_over: 1,
     appends: 0,

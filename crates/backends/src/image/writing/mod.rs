@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_ext::{Inode, Kind};
 use uvfs_ext_write::{
-    Error as VolumeError, Held, Losses as VolumeLosses, Lost, Volume, WriteDevice,
+    DataMode, Error as VolumeError, Held, Losses as VolumeLosses, Lost, Volume, WriteDevice,
 };
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Creation, Data, Ended, Entry, Error, Export, FileKind,
@@ -43,6 +43,8 @@ pub struct WritingConfig {
     pub cache_bytes: u64,
     /// Longest time between a change and its commit. Default 5 s. Watch `journal_commits`.
     pub commit_interval: Duration,
+    /// The way of data to the image. Default: in place. Watch `journal_data`.
+    pub data: DataMode,
 }
 
 /// Time between two commits without a request.
@@ -52,7 +54,7 @@ impl WritingConfig {
     /// For a mount whose caches have `budget_bytes`.
     pub fn within(budget_bytes: u64) -> Self {
         let cache_bytes = super::ImageConfig::within(budget_bytes).cache_bytes as u64;
-        Self { cache_bytes, commit_interval: COMMIT_INTERVAL }
+        Self { cache_bytes, commit_interval: COMMIT_INTERVAL, data: DataMode::Ordered }
     }
 }
 
@@ -98,7 +100,7 @@ impl WritingImage {
         device: Arc<dyn WriteDevice>,
         config: &WritingConfig,
     ) -> uvfs_ext_write::Result<Self> {
-        let volume = Arc::new(Volume::with_buffers(device.clone(), config.cache_bytes)?);
+        let volume = Arc::new(Volume::with_data(device.clone(), config.cache_bytes, config.data)?);
         let commits = Commits::start(volume.clone(), config.commit_interval)?;
         Ok(Self {
             tenant: Arc::new(Metadata { volume: volume.clone(), device: device.clone() }),
@@ -336,6 +338,7 @@ impl Backend for WritingImage {
             ("journal_log_blocks", now.log_blocks),
             ("journal_log_used_blocks", now.log_used),
             ("journal_waiting_blocks", now.waiting_blocks),
+            ("journal_data", u64::from(self.volume.data_mode() == DataMode::Journal)),
             ("journal_handles", counts.handles),
             ("journal_handle_waits", counts.handle_waits),
             ("journal_handle_wait_ns", counts.handle_wait_ns),
