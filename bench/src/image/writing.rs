@@ -6,7 +6,7 @@
 //! writes no journal, so a crash loses more. `create` and `remove` are of one directory, `-ten` of ten, by one client
 //! or by two that have five each. In process each thread has one directory with as many files as one client has in all.
 //! `append-sync` is 4 KiB at the end of a thread's own file and fsync(2), by eight writers at once; `stream` ends with
-//! fsync(2). `append-…` is the time of one such append, alone and beside a stream ([`beside`](super::beside)).
+//! fsync(2). `append-…` is the time of one such append, alone and beside a stream ([`beside`]).
 //! `stream-read` is that file, read by the next mount: no page of it is cached. The kernel's loop device bypasses the
 //! host's page cache as uvfs does; fuse2fs uses that cache.
 
