@@ -20,6 +20,7 @@
 
 use super::SetAssociative;
 use super::hash::RowHash;
+use super::row::Row;
 use std::sync::Arc;
 use uvfs_concurrent::lock::LockClass;
 use uvfs_concurrent::padded::Padded;
@@ -52,15 +53,11 @@ impl<T> SharedCache<T> {
     /// The value of `key`, which `make` makes if there is none. An unused value may leave for it, the oldest of its row.
     pub fn get(&self, key: u64, make: impl FnOnce() -> T) -> Arc<T> {
         let mut row = self.table.lock(self.table.row_of(key));
-        if let Some(way) = row.find(key) {
-            row.touch(way);
-            return row.value(way).expect("a way in use has a value");
+        if let Some(found) = Self::found(&mut row, key) {
+            return found;
         }
         let mut gone = None;
         if let Some(spills) = &mut row.extra {
-            if let Some((_, spill)) = spills.iter().find(|(one, _)| *one == key) {
-                return spill.clone();
-            }
             let (idle, used): (Vec<_>, Vec<_>) =
                 spills.drain(..).partition(|(_, spill)| is_idle(spill));
             self.less(idle.len());
@@ -89,8 +86,13 @@ impl<T> SharedCache<T> {
 
     /// The value of `key`, if there is one.
     pub fn find(&self, key: u64) -> Option<Arc<T>> {
-        let row = self.table.lock(self.table.row_of(key));
+        Self::found(&mut self.table.lock(self.table.row_of(key)), key)
+    }
+
+    /// The value of `key`, which is then the youngest of its row.
+    fn found(row: &mut Row<u64, Option<Arc<T>>, Overflow<T>, WAYS>, key: u64) -> Option<Arc<T>> {
         if let Some(way) = row.find(key) {
+            row.touch(way);
             return row.value(way);
         }
         let spills = row.extra.as_ref()?;
@@ -161,7 +163,9 @@ mod tests {
         assert_eq!(cache.held(), 40);
         for (key, value) in (0..).zip(&used) {
             assert!(Arc::ptr_eq(value, &cache.get(key, || panic!("in use"))));
+            assert!(cache.find(key).is_some_and(|found| Arc::ptr_eq(value, &found)));
         }
+        assert!(cache.find(99).is_none() && cache.held() == 40, "a search makes nothing");
         used.truncate(20);
         cache.get(99, || 99);
         assert_eq!(cache.held(), 21, "those of the overflow that are idle leave");
