@@ -561,9 +561,10 @@ impl Op<'_> {
     /// Frees an inode whose blocks are free already.
     pub(super) fn free_inode(&mut self, inode: &Inode, directory: bool) -> Result<()> {
         self.may_fail()?;
-        self.put_deleted(inode.number, time::seconds() as u32)?;
         self.change_inode_use(inode.number, directory, Use::Free)?;
         self.record(Step::FreedInode(inode.number, directory));
+        // Last, because it is not taken back: an orphan again would be a new one, which has no time (L3 of `orphans`).
+        self.put_deleted(inode.number, time::seconds() as u32)?;
         self.volume.groups.release_window(inode.number, self.volume.image.superblock());
         Ok(())
     }

@@ -29,6 +29,8 @@ mod lost;
 mod names;
 mod operations;
 mod orphans;
+#[cfg(test)]
+mod orphans_tests;
 mod reserve;
 mod space;
 mod tree;
@@ -590,6 +592,7 @@ pub fn writable(superblock: &Superblock) -> Result<()> {
 impl Owner for Volume {
     fn closing(&self, handle: &mut Handle<'_>) -> Result<()> {
         self.groups.describe(handle, self.image.superblock())?;
+        self.link_orphans(handle)?;
         // A superblock that is torn between its sectors cannot be read, so it is changed only when it must be. Its totals are
         // those of the groups, which every writer counts.
         let Some(mut superblock) = self.orphans.take_changed() else { return Ok(()) };

@@ -3,8 +3,22 @@
 //! # Why
 //! Freeing a large file takes many transactions. After a crash the list of orphans, through the superblock and the inodes' times
 //! of deletion, names the unfinished ones. A file that is being truncated is in it, too, with names: the next writer frees its end
-//! again. The superblock gets the first inode of the list when a transaction is closed, and only if it differs from the one
-//! before: nothing reads it earlier, and a superblock that a crash tears between its two sectors cannot be read.
+//! again. An orphan that comes and goes in one transaction, as that of most removes, is never in the list on the disk: each remove
+//! wrote its inode there twice under one lock. The superblock gets the first inode of the list when a transaction is closed, and only if
+//! it differs from the one before: nothing reads it earlier, and a superblock that a crash tears between its two sectors cannot be read.
+//! Weakness: the thread that closes a transaction links all that are left of it.
+//!
+//! # Concurrency
+//! ```text
+//!   list_orphan ─▶ New ─── closing (no handle is open) ──▶ Linked
+//!                   └─ unlist_orphan: memory only            └─ unlist_orphan: out of the chain of inodes
+//! ```
+//! L1. Each orphan is new or linked. An inode becomes or ceases to be one under its lock, in a handle.
+//! L2. The chain on the disk, as the running transaction has it, is that of the linked ones. When a transaction is closed all are
+//!     linked: so what is committed has exactly the orphans that it needs.
+//! L3. The inode's block of a new one is in the running transaction, from the handle that made it an orphan. So linking it adds no
+//!     block, reads nothing and cannot fail. A new one has no time of deletion.
+//! L4. While it is linked it is in its shard: readers without a handle find it.
 
 use super::operations::is_by_tables;
 use super::undo::{Op, Step};
@@ -12,7 +26,7 @@ use super::{CREDITS, State, Volume};
 use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::EXT_ORPHANS;
-use crate::store::Role;
+use crate::store::{Handle, Role};
 use std::collections::{HashMap, HashSet};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::{Inode, Superblock};
@@ -63,44 +77,67 @@ impl List {
             self.link(behind).before = before;
         }
     }
-
-    /// All of them, the first one first.
-    fn inodes(&self) -> Vec<u32> {
-        let next = |number: u32| self.links.get(&number).map_or(0, |link| link.behind);
-        let first = self.superblock.last_orphan();
-        let rest = |number: &u32| Some(next(*number)).filter(|number| *number != 0);
-        std::iter::successors(Some(first).filter(|number| *number != 0), rest).collect()
-    }
 }
 
+/// Some of the orphans (L1).
+#[derive(Debug, Default)]
+struct Shard {
+    new: HashSet<u32, Seeded>,
+    linked: HashSet<u32, Seeded>,
+}
+
+/// Shards of the orphans.
+const SHARDS: usize = 64;
+
 #[derive(Debug)]
-pub(super) struct Orphans(Mutex<List>);
+pub(super) struct Orphans {
+    shards: Vec<Mutex<Shard>>,
+    list: Mutex<List>,
+}
 
 impl Orphans {
     pub(super) fn new(superblock: Superblock) -> Self {
         let written = superblock.last_orphan();
-        Self(Mutex::new(&EXT_ORPHANS, List { links: HashMap::default(), superblock, written }))
+        let list = List { links: HashMap::default(), superblock, written };
+        let shard = || Mutex::new(&EXT_ORPHANS, Shard::default());
+        Self {
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            list: Mutex::new(&EXT_ORPHANS, list),
+        }
+    }
+
+    fn shard(&self, number: u32) -> &Mutex<Shard> {
+        &self.shards[number as usize % SHARDS]
+    }
+
+    /// All of the sets that `which` names, in the order of their numbers.
+    fn those(&self, which: impl Fn(&Shard) -> Vec<u32>) -> Vec<u32> {
+        let mut found: Vec<u32> =
+            self.shards.iter().flat_map(|shard| which(&shard.lock())).collect();
+        found.sort_unstable();
+        found
     }
 
     /// The superblock, if the list does not begin as in the one that was taken last.
     pub(super) fn take_changed(&self) -> Option<Superblock> {
-        let mut list = self.0.lock();
+        let mut list = self.list.lock();
         let first = list.superblock.last_orphan();
         (std::mem::replace(&mut list.written, first) != first).then(|| list.superblock.clone())
     }
 
     /// The superblock with the beginning of the list.
     pub(super) fn superblock(&self) -> Superblock {
-        self.0.lock().superblock.clone()
+        self.list.lock().superblock.clone()
     }
 
     pub(super) fn has(&self, number: u32) -> bool {
-        self.0.lock().links.contains_key(&number)
+        let shard = self.shard(number).lock();
+        shard.new.contains(&number) || shard.linked.contains(&number)
     }
 }
 
 impl Op<'_> {
-    /// Puts an inode in front of the list, if it is not in it.
+    /// Puts an inode into the list, if it is not in it.
     pub(super) fn add_orphan(&mut self, number: u32) -> Result<()> {
         self.may_fail()?;
         if self.list_orphan(number)? {
@@ -118,21 +155,37 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Puts an inode in front of the list; false if it is in it. If it fails, nothing is changed.
+    /// Makes an inode an orphan; false if it is one. If it fails, nothing is changed.
     pub(super) fn list_orphan(&mut self, number: u32) -> Result<bool> {
-        let mut list = self.volume.orphans.0.lock();
-        if list.links.contains_key(&number) {
+        let orphans = &self.volume.orphans;
+        if orphans.has(number) {
             return Ok(false);
         }
-        self.put_deleted(number, list.superblock.last_orphan())?;
-        list.push(number);
+        // L3.
+        let (block, _) = self.volume.place_of(number)?;
+        self.handle.modify(block, Role::Inodes, |_| ())?;
+        orphans.shard(number).lock().new.insert(number);
         Ok(true)
     }
 
-    /// Takes an inode out of the list; false if it is not in it. If it fails, nothing is changed.
+    /// Makes an inode no orphan; false if it is none. If it fails, nothing is changed.
     pub(super) fn unlist_orphan(&mut self, number: u32) -> Result<bool> {
-        let mut list = self.volume.orphans.0.lock();
-        let Some(&link) = list.links.get(&number) else { return Ok(false) };
+        let shard = self.volume.orphans.shard(number);
+        let mut orphans = shard.lock();
+        let is_linked = orphans.linked.contains(&number);
+        let was_new = orphans.new.remove(&number);
+        drop(orphans);
+        if is_linked {
+            self.unlink(number)?;
+            shard.lock().linked.remove(&number);
+        }
+        Ok(is_linked || was_new)
+    }
+
+    /// Takes an inode out of the chain. If it fails, nothing is changed.
+    fn unlink(&mut self, number: u32) -> Result<()> {
+        let mut list = self.volume.orphans.list.lock();
+        let link = *list.link(number);
         if link.before != 0 {
             // Of the two, only this one may have to be read.
             self.put_deleted(link.before, link.behind)?;
@@ -144,16 +197,12 @@ impl Op<'_> {
             return Err(error);
         }
         list.remove(number, link);
-        Ok(true)
+        Ok(())
     }
 
     /// Sets the time of deletion of an inode: it is the list's (V2), and each change of the list has its opposite.
     pub(super) fn put_deleted(&mut self, number: u32, deleted: u32) -> Result<()> {
-        let superblock = self.volume.image.superblock();
-        let (block, place) = self.volume.place_of(number)?;
-        self.handle.modify(block, Role::Inodes, |block| {
-            Inode::set_deleted(number, &mut block[place], deleted, superblock);
-        })
+        self.volume.put_deleted(&mut self.handle, number, deleted)
     }
 }
 
@@ -180,6 +229,29 @@ fn is_shallow(inode: &Inode) -> bool {
 }
 
 impl Volume {
+    fn put_deleted(&self, handle: &mut Handle<'_>, number: u32, deleted: u32) -> Result<()> {
+        let superblock = self.image.superblock();
+        let (block, place) = self.place_of(number)?;
+        handle.modify(block, Role::Inodes, |block| {
+            Inode::set_deleted(number, &mut block[place], deleted, superblock);
+        })
+    }
+
+    /// Links the new orphans. No other handle is open (L2).
+    pub(super) fn link_orphans(&self, handle: &mut Handle<'_>) -> Result<()> {
+        for number in self.orphans.those(|shard| shard.new.iter().copied().collect()) {
+            let mut list = self.orphans.list.lock();
+            self.put_deleted(handle, number, list.superblock.last_orphan())?;
+            list.push(number);
+            drop(list);
+            // L4.
+            let mut shard = self.orphans.shard(number).lock();
+            shard.new.remove(&number);
+            shard.linked.insert(number);
+        }
+        Ok(())
+    }
+
     /// Frees an orphan without names, which this thread has locked.
     pub(super) fn delete(&self, mut inode: Inode, state: &mut State) -> Result<()> {
         let directory = inode.kind() == Some(uvfs_ext::Kind::Directory);
@@ -234,8 +306,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Ended`].
     pub(super) fn drop_orphans(&self) -> Result<()> {
-        let orphans = self.orphans.0.lock().inodes();
-        for number in orphans {
+        let all = |shard: &Shard| shard.new.union(&shard.linked).copied().collect();
+        for number in self.orphans.those(all) {
             let node = self.node(number);
             let mut state = node.state.write();
             if self.orphans.has(number) {
@@ -257,11 +329,14 @@ impl Volume {
     pub(super) fn finish_orphans(&self) -> Result<()> {
         let found = self.listed_orphans()?;
         {
-            let mut list = self.orphans.0.lock();
+            let mut list = self.orphans.list.lock();
             list.superblock.set_last_orphan(0);
             for number in found.iter().rev() {
                 list.push(*number);
             }
+        }
+        for number in &found {
+            self.orphans.shard(*number).lock().linked.insert(*number);
         }
         for number in found {
             let node = self.node(number);
@@ -282,10 +357,10 @@ impl Volume {
     }
 
     /// The list of orphans as a crash left it.
-    fn listed_orphans(&self) -> Result<Vec<u32>> {
+    pub(super) fn listed_orphans(&self) -> Result<Vec<u32>> {
         let refuse = |why: &str| Err(Error::NotWritable(format!("{why}: let e2fsck look")));
         let (mut found, mut seen) = (Vec::new(), HashSet::<u32, Seeded>::default());
-        let mut next = self.orphans.0.lock().superblock.last_orphan();
+        let mut next = self.orphans.list.lock().superblock.last_orphan();
         while next != 0 {
             let (block, bytes) = self.place_of(next)?;
             let inode =

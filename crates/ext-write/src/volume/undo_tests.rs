@@ -13,7 +13,7 @@ use uvfs_ext::{Kind, ROOT};
 
 #[path = "../../tests/e2fsprogs/images.rs"]
 #[expect(dead_code, reason = "some of it is for other tests")]
-mod images;
+pub(super) mod images;
 
 /// The state after a failure in an operation.
 #[derive(Clone, Copy, PartialEq)]
