@@ -66,14 +66,17 @@ use std::sync::Arc;
 use undo::Op;
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::shard::Shards;
 use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
 
 /// Bytes of metadata to keep, by default.
 const BUFFERS_BYTES: u64 = 32 << 20;
 /// Groups that are kept in memory.
 const GROUPS_MAX: u32 = 1 << 20;
-/// Shards of the table of inodes in use.
+/// Shards of the table of inodes in use, and of the orphans.
 const SHARDS: usize = 64;
+/// Inodes in a row that are in one shard.
+const SHARD_RUN: u32 = 16;
 /// Inodes of a shard beyond which unused ones are dropped, with many buffers and with few.
 const SHARD_MAX: usize = 1024;
 const SHARD_FEW: usize = 32;
@@ -104,6 +107,15 @@ mod time {
     pub(super) fn seconds() -> u64 {
         now().seconds as u64
     }
+}
+
+/// The shard of an inode, as [`Shards::of_hash`] has it. Neighbours are in one: threads in different directories use inodes of
+/// different groups, and when each inode was in the next shard, every shard's lines moved between them with each file.
+fn spread(number: u32) -> u64 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let once = u64::from(number.wrapping_sub(1) / SHARD_RUN).wrapping_mul(ODD);
+    // Twice: by one product, blocks at equal distances are in shards at equal distances, which may be 0.
+    (once ^ once >> 32).wrapping_mul(ODD) >> 32
 }
 
 /// State of an inode in use.
@@ -149,7 +161,7 @@ pub struct Volume {
     image: Image,
     groups: Groups,
     orphans: Orphans,
-    inodes: Vec<Mutex<Shard>>,
+    inodes: Shards<Shard>,
     /// Inodes of a shard beyond which unused ones are dropped.
     shard_max: usize,
     /// How many are known.
@@ -210,13 +222,12 @@ impl Volume {
         store.flush()?;
         // The log's beginning behind it: a log in an image that needs no recovery is damage, for e2fsck.
         store.checkpoint()?;
-        let shard = || Mutex::new(&EXT_INODES, Shard::default());
         let volume = Self {
             groups: Groups::new(&image)?,
             orphans: Orphans::new(superblock),
             store,
             image,
-            inodes: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            inodes: Shards::new(&EXT_INODES, SHARDS),
             shard_max: ((bytes / INODES_SHARE / KNOWN_BYTES) as usize / SHARDS)
                 .clamp(SHARD_FEW, SHARD_MAX),
             known: AtomicU64::new(0),
@@ -397,7 +408,7 @@ impl Volume {
     }
 
     fn node(&self, number: u32) -> Arc<Node> {
-        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        let mut shard = self.inodes.of_hash(spread(number)).lock();
         if let Some(known) = shard.known.get(&number) {
             return known.node.clone();
         }
@@ -430,13 +441,13 @@ impl Volume {
 
     /// How many references users have; the inode is locked.
     fn holds(&self, number: u32) -> u64 {
-        let shard = self.inodes[number as usize % SHARDS].lock();
+        let shard = self.inodes.of_hash(spread(number)).lock();
         shard.known.get(&number).map_or(0, |known| known.holds)
     }
 
     /// Changes the count of holds; returns the new one.
     fn change_holds(&self, number: u32, by: i64) -> u64 {
-        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        let mut shard = self.inodes.of_hash(spread(number)).lock();
         let Some(known) = shard.known.get_mut(&number) else { return 0 };
         let before = known.holds;
         let now = before.saturating_add_signed(by);
@@ -454,7 +465,7 @@ impl Volume {
 
     /// Whether it never had a name; it is so or not from now on, if that is said.
     fn unnamed(&self, number: u32, set: Option<bool>) -> bool {
-        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        let mut shard = self.inodes.of_hash(spread(number)).lock();
         let Some(known) = shard.known.get_mut(&number) else { return false };
         let was = known.unnamed;
         known.unnamed = set.unwrap_or(was);
@@ -628,5 +639,22 @@ impl Op<'_> {
         state.changed = Some(self.handle.transaction());
         let superblock = self.volume.image.superblock();
         self.change_inode_bytes(inode.number, |bytes| inode.encode(bytes, superblock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that made files in directories of two groups, in step, came to one shard with each file.
+    #[test]
+    fn inodes_of_a_block_are_in_one_shard_and_groups_in_step_are_not() {
+        let shard = |number: u32| spread(number) % SHARDS as u64;
+        assert!((1..=SHARD_RUN).all(|number| shard(number) == shard(1)));
+        for inodes_per_group in [2048, 8192] {
+            let same =
+                (1..=inodes_per_group).filter(|at| shard(*at) == shard(at + inodes_per_group));
+            assert!(same.count() < inodes_per_group as usize / 8);
+        }
     }
 }

@@ -22,13 +22,14 @@
 
 use super::operations::is_by_tables;
 use super::undo::{Op, Step};
-use super::{CREDITS, State, Volume};
+use super::{CREDITS, SHARDS, State, Volume, spread};
 use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::EXT_ORPHANS;
 use crate::store::{Handle, Role};
 use std::collections::{HashMap, HashSet};
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::shard::Shards;
 use uvfs_ext::{Inode, Superblock};
 
 /// Extents that one transaction frees.
@@ -86,12 +87,9 @@ struct Shard {
     linked: HashSet<u32, Seeded>,
 }
 
-/// Shards of the orphans.
-const SHARDS: usize = 64;
-
 #[derive(Debug)]
 pub(super) struct Orphans {
-    shards: Vec<Mutex<Shard>>,
+    shards: Shards<Shard>,
     list: Mutex<List>,
 }
 
@@ -99,15 +97,11 @@ impl Orphans {
     pub(super) fn new(superblock: Superblock) -> Self {
         let written = superblock.last_orphan();
         let list = List { links: HashMap::default(), superblock, written };
-        let shard = || Mutex::new(&EXT_ORPHANS, Shard::default());
-        Self {
-            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
-            list: Mutex::new(&EXT_ORPHANS, list),
-        }
+        Self { shards: Shards::new(&EXT_ORPHANS, SHARDS), list: Mutex::new(&EXT_ORPHANS, list) }
     }
 
     fn shard(&self, number: u32) -> &Mutex<Shard> {
-        &self.shards[number as usize % SHARDS]
+        self.shards.of_hash(spread(number))
     }
 
     /// All of the sets that `which` names, in the order of their numbers.

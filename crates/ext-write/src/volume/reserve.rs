@@ -269,7 +269,7 @@ impl Volume {
         number: u32,
         work: impl FnOnce(&mut Option<Box<Reserved>>) -> R,
     ) -> R {
-        let mut shard = self.inodes[number as usize % super::SHARDS].lock();
+        let mut shard = self.inodes.of_hash(super::spread(number)).lock();
         let Some(known) = shard.known.get_mut(&number) else { return work(&mut None) };
         let bytes = |of: &Option<Box<Reserved>>| of.as_ref().map_or(0, |of| of.bytes());
         let before = bytes(&known.reserved);
