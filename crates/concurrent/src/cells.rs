@@ -22,7 +22,7 @@
 //!
 //! # Why
 //! A striped counter costs an atomic read-modify-write (7 ns here, more when shared) and 2 KiB. A cell costs a store,
-//! and 8 bytes a thread. Weakness: a sum takes a lock and reads every thread's block: for reports, not for hot paths.
+//! and 8 bytes a thread. Weakness: a sum reads every thread's block: for reports, not for hot paths.
 
 use crate::primitive::owned::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
