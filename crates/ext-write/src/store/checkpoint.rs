@@ -306,8 +306,7 @@ mod tests {
     use std::io::{self, IoSlice};
     use std::thread;
     use uvfs_concurrent::lock::{Condvar, LockClass};
-    use uvfs_ext::encode::journal::JournalHead;
-    use uvfs_ext::{Device, Place, Run};
+    use uvfs_ext::Device;
 
     const SIZE: usize = 1024;
     /// Where the journal is: its superblock, and the log behind it.
@@ -385,15 +384,7 @@ mod tests {
 
     /// Checkpoints without their background thread: only the test's threads take part.
     fn checkpoints(device: Arc<dyn WriteDevice>) -> Checkpoints {
-        let mut head = vec![0; SIZE];
-        let fields = [0xC03B_3998, 4, 0, SIZE as u32, JOURNAL_BLOCKS, 1, 1];
-        for (at, field) in fields.into_iter().enumerate() {
-            head[4 * at..4 * at + 4].copy_from_slice(&u32::to_be_bytes(field));
-        }
-        let head = JournalHead::decode(&head).unwrap();
-        let length = JOURNAL_BLOCKS.into();
-        let runs = vec![Run { logical: 0, length, place: Place::At(JOURNAL) }];
-        let log = LogPlace { head, runs, sequence: 1 };
+        let log = LogPlace::empty(JOURNAL, JOURNAL_BLOCKS, SIZE as u32);
         Checkpoints::new(device, SIZE, Some(log), 1, 1000)
     }
 

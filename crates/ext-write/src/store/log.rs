@@ -41,6 +41,19 @@ pub struct LogPlace {
 }
 
 impl LogPlace {
+    /// An empty journal of so many blocks in a row.
+    #[cfg(test)]
+    pub(super) fn empty(first: u64, blocks: u32, block_size: u32) -> Self {
+        let mut head = vec![0; block_size as usize];
+        let fields = [0xC03B_3998, 4, 0, block_size, blocks, 1, 1];
+        for (at, field) in fields.into_iter().enumerate() {
+            head[4 * at..4 * at + 4].copy_from_slice(&u32::to_be_bytes(field));
+        }
+        let head = JournalHead::decode(&head).expect("a journal of version 2");
+        let runs = vec![Run { logical: 0, length: blocks.into(), place: Place::At(first) }];
+        Self { head, runs, sequence: 1 }
+    }
+
     /// The blocks of its file on the volume.
     pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         let place = |run: &Run| match run.place {

@@ -13,7 +13,8 @@
 //! ```
 //! S1. A handle belongs to the running transaction. No commit freezes while one is open, so a transaction has whole operations.
 //!     A handle is counted at a door of its thread ([`uvfs_concurrent::doors`]); a commit closes all doors.
-//! S2. Frozen bytes do not change: they are shared by reference, and a thread that changes the block copies them first.
+//! S2. Frozen bytes do not change: they are shared by reference, and a thread that changes the block copies them first. Checked by
+//!     `freeze_model`.
 //! S3. Only frozen contents are written to the device, to their place only after their commit record is stable.
 //! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
 //!     A buffer is referenced by its transaction until its contents are in `newer`.
@@ -29,6 +30,8 @@ mod checkpoint;
 mod checkpoint_model;
 mod ending;
 mod flushes;
+#[cfg(test)]
+mod freeze_model;
 mod handle;
 mod log;
 mod newer;
