@@ -8,6 +8,10 @@
 //! virtual machine twice. Pages of 2 MiB make that rare (MADV_HUGEPAGE in madvise(2)). Small tables do not ask: a huge
 //! page that is touched once uses all its memory. Weakness: if huge pages are off or memory is fragmented, nothing
 //! happens.
+//!
+//! Memory that grows with a stream is touched in small pages and gathered into huge ones later (MADV_COLLAPSE, Linux
+//! 6.1): the host of a virtual machine supplies a new huge page so slowly that a stream took three times as long. Small
+//! pages often are memory that was used before.
 
 /// A huge page on x86-64 and most others.
 #[cfg(not(loom))]
@@ -29,6 +33,29 @@ pub(crate) unsafe fn advise(start: *mut u8, bytes: usize) {
             let from = start.add(skip).cast();
             rustix::mm::madvise(from, whole, rustix::mm::Advice::LinuxHugepage)
         };
+    }
+}
+
+/// Whether the system lets programs have huge pages.
+#[cfg(not(loom))]
+pub(crate) fn allowed() -> bool {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    setting.is_ok_and(|setting| !setting.contains("[never]"))
+}
+
+/// Moves the contents of [`HUGE_BYTES`] bytes from `start` on into one huge page. Threads that use them meanwhile wait. False
+/// if the system does not do that at all.
+///
+/// # Safety
+/// The range is a part of a private mapping, and begins where a huge page can.
+#[cfg(not(loom))]
+pub(crate) unsafe fn gather(start: *mut u8) -> bool {
+    debug_assert_eq!(start.align_offset(HUGE_BYTES), 0);
+    // SAFETY: the caller's range; neither call changes what memory holds.
+    unsafe {
+        advise(start, HUGE_BYTES);
+        libc::madvise(start.cast(), HUGE_BYTES, libc::MADV_COLLAPSE) == 0
+            || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
     }
 }
 

@@ -10,11 +10,13 @@ use super::page::{Evicting, Fresh, PageRef};
 use super::vacancy::Vacancy;
 use super::wait::Waits;
 use super::word::{self, StateWord};
+#[cfg(not(loom))]
+use crate::huge;
 use crate::replacement::{Access, AccessWord};
 use std::io;
 use std::num::NonZeroU64;
 use uvfs_concurrent::lock::LockClass;
-use uvfs_concurrent::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Attempts of a reader by version.
 const ROUNDS: usize = if cfg!(loom) { 2 } else { 8 };
@@ -87,6 +89,15 @@ pub struct Arena {
     pub(super) memory: Memory,
     pub(super) waits: Waits,
     free: Free,
+    gathering: Gathering,
+}
+
+/// Blocks of frames that were moved into huge pages.
+#[derive(Debug, Default)]
+struct Gathering {
+    is_wanted: AtomicBool,
+    /// The number of the next block.
+    next: AtomicU32,
 }
 
 impl Arena {
@@ -108,16 +119,50 @@ impl Arena {
             memory: Memory::new(frames_max)?,
             waits: Waits::new(class_for_waits),
             free: Free::new(frames_max, Vacancy::new(class_for_room)),
+            gathering: Gathering::default(),
         })
     }
 
-    /// Announces that about `frames` frames will be used. If they are many, asks for huge pages, so that a random
-    /// access does not walk the processor's page table. Frames are used from the first one on.
+    /// Announces that about `frames` frames will be used. If they are many, their memory can be gathered in huge pages,
+    /// so that a random access does not walk the processor's page table. Frames are used from the first one on.
     #[cfg(not(loom))]
     pub fn expect(&self, frames: usize) {
-        if self.memory.expect(frames) {
+        let many = Memory::are_many(frames) && huge::allowed();
+        if many {
             self.descriptors.memory.expect(frames.saturating_mul(size_of::<Descriptor>()));
         }
+        // ORDERING: Relaxed; advice.
+        self.gathering.is_wanted.store(many, Ordering::Relaxed);
+    }
+
+    /// Whether [`Arena::gather`] has something to do. Never if memory of frames was returned, because it would come back.
+    #[cfg(not(loom))]
+    pub fn can_gather(&self) -> bool {
+        // ORDERING: Relaxed, both; advice.
+        let next = self.gathering.next.load(Ordering::Relaxed);
+        self.gathering.is_wanted.load(Ordering::Relaxed)
+            && self.free.resident() == self.free.used()
+            && self.memory.block(next).is_some_and(|block| block.end as usize <= self.free.used())
+    }
+
+    /// Moves a block of frames that were all used once into a huge page. Blocks for as long as 2 MiB are copied, and so do
+    /// the threads that use these frames meanwhile.
+    #[cfg(not(loom))]
+    pub fn gather(&self) {
+        if !self.can_gather() {
+            return;
+        }
+        // ORDERING: Relaxed; each block is one thread's by the exchange, and no data is reached through the number.
+        let block = self.gathering.next.fetch_add(1, Ordering::Relaxed);
+        if self.memory.block(block).is_some() && !self.memory.gather(block) {
+            // ORDERING: Relaxed; advice.
+            self.gathering.is_wanted.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Frames ever used.
+    pub fn used(&self) -> usize {
+        self.free.used()
     }
 
     /// A frame for a new page, its content unspecified. `None` when all are in use.

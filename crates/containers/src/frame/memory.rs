@@ -5,10 +5,10 @@
 //!
 //! # Why
 //! Frames are found by number, so they lie in one range that never moves. Reserving the range costs nothing
-//! (MAP_NORESERVE in mmap(2)), and memory of free frames is returned page by page (MADV_DONTNEED). Large arenas ask for
-//! huge pages: pages of a file are read at random, and a TLB miss costs more than copying a short range. Small arenas
-//! refuse huge pages, so that exactly the touched memory is in use. Weakness: with huge pages the system may hold up to
-//! 2 MiB around each frame in use, and may refill holes that were returned.
+//! (MAP_NORESERVE in mmap(2)), and memory of free frames is returned page by page (MADV_DONTNEED). Frames are touched in
+//! small pages, so that exactly the touched memory is in use. A large arena can gather blocks whose frames are all used
+//! into huge pages: pages of a file are read at random, and a TLB miss costs more than copying a short range. Weakness:
+//! the system may refill holes that were returned later.
 
 #[cfg(not(loom))]
 pub(super) use mapped::Memory;
@@ -27,9 +27,10 @@ mod mapped {
     use crate::huge;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     use std::io;
+    use std::ops::Range;
     use std::ptr::{self, NonNull};
 
-    /// Ranges of at least this size ask for huge pages: the unused part of the last huge page is then less than a
+    /// Arenas of at least this size gather their frames in huge pages: a hole that is refilled is then less than a
     /// hundredth.
     const HUGE_FROM_BYTES: usize = 256 << 20;
 
@@ -108,13 +109,27 @@ mod mapped {
             Ok(Self(Reserved::new(bytes)?))
         }
 
-        /// Asks for huge pages for the first `frames` frames, if they are many. Returns whether it did.
-        pub(in crate::frame) fn expect(&self, frames: usize) -> bool {
-            let bytes = frames.saturating_mul(PAGE_BYTES);
-            if bytes >= HUGE_FROM_BYTES {
-                self.0.expect(bytes);
-            }
-            bytes >= HUGE_FROM_BYTES
+        /// Whether so many frames are worth huge pages.
+        pub(in crate::frame) fn are_many(frames: usize) -> bool {
+            frames.saturating_mul(PAGE_BYTES) >= HUGE_FROM_BYTES
+        }
+
+        /// The frames that can share huge page number `block`, if there are so many.
+        pub(in crate::frame) fn block(&self, block: u32) -> Option<Range<u32>> {
+            let lead = self.0.start.as_ptr().align_offset(huge::HUGE_BYTES);
+            let from = lead.checked_add((block as usize).checked_mul(huge::HUGE_BYTES)?)?;
+            let to = from.checked_add(huge::HUGE_BYTES).filter(|&to| to <= self.0.bytes)?;
+            Some((from / PAGE_BYTES) as u32..(to / PAGE_BYTES) as u32)
+        }
+
+        /// Moves the frames of `block`, which may be in use, into one huge page. False if the system does not do that.
+        ///
+        /// # Panics
+        /// If there is no such block.
+        pub(in crate::frame) fn gather(&self, block: u32) -> bool {
+            let frames = self.block(block).expect("a block of this arena");
+            // SAFETY: inside the mapping; the contents stay.
+            unsafe { huge::gather(self.0.start.as_ptr().add(frames.start as usize * PAGE_BYTES)) }
         }
 
         /// The address of `bytes` bytes of `frame` from `offset` on.

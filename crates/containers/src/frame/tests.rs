@@ -632,3 +632,58 @@ mod hammer {
         assert_eq!(world.arena.allocated(), 0);
     }
 }
+
+/// Memory is moved into huge pages while threads read and write it. Nothing of it may change, and a block that is not used
+/// to its end stays as it is.
+#[test]
+fn frames_keep_their_bytes_when_their_memory_is_gathered() {
+    // Enough for three blocks, wherever the mapping begins.
+    let (used, many) = (4 * 512_u32, 256 << 8);
+    let arena = arena(many);
+    arena.expect(16);
+    let ids: Vec<_> =
+        (0..used).map(|index| filled(&arena, 1, u64::from(index), (index % 251) as u8)).collect();
+    assert!(!arena.can_gather(), "so few frames are not worth it");
+    arena.expect(many as usize);
+    let allowed = crate::huge::allowed();
+    assert_eq!(arena.can_gather(), allowed);
+    let stop = uvfs_concurrent::primitive::atomic::AtomicBool::new(false);
+    let rounds = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // At least once, and then for as long as it lasts.
+            while rounds.fetch_add(1, Ordering::Relaxed) == 0 || !stop.load(Ordering::Relaxed) {
+                for (index, &id) in ids.iter().enumerate().step_by(7) {
+                    let page = arena.try_get(id, 1, index as u64).unwrap();
+                    page.lock().write(0, &[(index % 251) as u8; PAGE_BYTES]);
+                }
+            }
+        });
+        let mut blocks = 0;
+        while arena.can_gather() {
+            arena.gather();
+            blocks += 1;
+            assert!(blocks <= 4, "more than is used");
+        }
+        assert!(!allowed || blocks >= 1);
+        arena.gather();
+        stop.store(true, Ordering::Relaxed);
+    });
+    for (index, &id) in ids.iter().enumerate() {
+        let mut bytes = [0; PAGE_BYTES];
+        assert_eq!(arena.read_validated(id, 1, index as u64, 0, &mut bytes), Read::Done);
+        assert!(bytes.iter().all(|&byte| byte == (index % 251) as u8), "frame {index}");
+    }
+}
+
+/// What was returned to the system is not brought back.
+#[test]
+fn nothing_is_gathered_when_memory_was_given_back() {
+    let arena = arena(256 << 8);
+    arena.expect(256 << 8);
+    let ids: Vec<_> = (0..2048).map(|index| filled(&arena, 1, index, 1)).collect();
+    assert_eq!(arena.can_gather(), crate::huge::allowed());
+    arena.try_evict(ids[2047]).unwrap().free();
+    assert_eq!(arena.trim(1), 1);
+    assert!(!arena.can_gather());
+}

@@ -125,6 +125,7 @@ impl Vfs {
         }
         if fetched {
             core.make_room();
+            core.pages.workers.gather_later(core);
         }
         let range = offset / PAGE..(offset + done as u64).div_ceil(PAGE);
         if pages.streams.is_marked(&range) {

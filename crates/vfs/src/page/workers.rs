@@ -1,8 +1,8 @@
 //! Threads that read ahead and write back.
 //!
 //! # Boundary
-//! Chooses the next task: pages to read ahead, in order, then the write-back that is due. [`super::read`] and
-//! [`super::write_back`] do the tasks. [`uvfs_concurrent::workers`] has the threads.
+//! Chooses the next task: pages to read ahead, in order, then the write-back that is due, then memory to gather in huge
+//! pages. [`super::read`] and [`super::write_back`] do the first two. [`uvfs_concurrent::workers`] has the threads.
 //!
 //! # Concurrency
 //! One lock over the queue, held for a moment. Read-ahead jobs are bounded: further ones are refused, and the reader
@@ -11,7 +11,8 @@
 //!
 //! # Why
 //! No thread exists until the first mark or the first dirty page: a mount that only lists directories has none.
-//! Weakness: a store that hangs keeps its threads, and [`PageWorkers::stop`] waits for them.
+//! Memory is gathered when the cache has not grown for a while, because gathering is slow in a virtual machine, and a
+//! stream would wait for it. Weakness: a store that hangs keeps its threads, and [`PageWorkers::stop`] waits for them.
 
 use super::read::Ahead;
 use crate::lock_order;
@@ -31,6 +32,8 @@ const THREADS_MAX: usize = 4;
 const WRITERS_MAX: usize = 3;
 /// Read-ahead jobs in the queue, at most.
 const AHEAD_MAX: usize = 32;
+/// How long the cache must not have grown before its memory is gathered.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(super) struct PageWorkers {
     workers: Workers<Tasks>,
     /// A writer has asked for write-back at once, which is still in progress. Tested before the lock is taken.
     hurried: AtomicBool,
+    /// The task of gathering exists.
+    gathers: AtomicBool,
 }
 
 /// Tasks that wait for a thread.
@@ -46,12 +51,16 @@ struct Tasks {
     ahead: VecDeque<Ahead>,
     /// The time of the next write-back. It begins then or as soon as possible after.
     wake: Wake<Instant>,
+    /// When to gather memory, and how many frames were in use when that was set.
+    gather: Option<(Instant, usize)>,
 }
 
 enum Task {
     Ahead(Ahead),
     /// A step of write-back, not before this moment.
     WriteBack(Instant),
+    /// Gather memory, not before this moment, if no more frames are in use than these.
+    Gather(Instant, usize),
 }
 
 impl Source for Tasks {
@@ -64,6 +73,7 @@ impl Source for Tasks {
             // A thread waits for that moment already.
             Task::WriteBack(when) if !self.wake.look_at(when) => return Err(task),
             Task::WriteBack(_) => {}
+            Task::Gather(when, used) => self.gather = Some((when, used)),
         }
         Ok(())
     }
@@ -75,11 +85,21 @@ impl Source for Tasks {
         if let Some(due) = self.wake.begin(now, WRITERS_MAX) {
             return Next::Task(Task::WriteBack(due));
         }
-        self.wake.next_if_fewer(WRITERS_MAX).map_or(Next::Nothing, Next::At)
+        let due = self.wake.next_if_fewer(WRITERS_MAX);
+        match self.gather {
+            Some((when, used)) if when <= now => {
+                self.gather = None;
+                Next::Task(Task::Gather(when, used))
+            }
+            Some((when, _)) => Next::At(due.map_or(when, |due| due.min(when))),
+            None => due.map_or(Next::Nothing, Next::At),
+        }
     }
 
     fn waiting(&self) -> usize {
-        self.ahead.len() + usize::from(self.wake.next().is_some())
+        self.ahead.len()
+            + usize::from(self.wake.next().is_some())
+            + usize::from(self.gather.is_some())
     }
 
     fn not_started(&mut self, error: &io::Error, alive: usize) -> Option<Task> {
@@ -96,7 +116,7 @@ impl Source for Tasks {
 impl PageWorkers {
     pub(super) fn new() -> Self {
         let workers = Workers::new(&lock_order::PAGE_WORK, "uvfs-pages", Tasks::default());
-        Self { workers, hurried: AtomicBool::new(false) }
+        Self { workers, hurried: AtomicBool::new(false), gathers: AtomicBool::new(false) }
     }
 
     /// Queues a read-ahead job. Returns the job if too many are waiting.
@@ -136,6 +156,36 @@ impl PageWorkers {
         }
     }
 
+    /// Pages came in: gathers their memory in huge pages when no more come.
+    pub(super) fn gather_later(&self, core: &Core) {
+        // ORDERING: Relaxed, both; a request that is missed now is made when the next pages come.
+        if core.pages.arena.can_gather()
+            && !self.gathers.load(Relaxed)
+            && !self.gathers.swap(true, Relaxed)
+        {
+            let task = Task::Gather(Instant::now() + SETTLED, core.pages.arena.used());
+            if self.submit(core, task).is_err() {
+                self.gathers.store(false, Relaxed);
+            }
+        }
+    }
+
+    /// Gathers a block of memory, if no more than `used` frames are in use. Returns the next task of this kind.
+    fn gather(&self, core: &Core, used: usize) -> Option<(Instant, usize)> {
+        let arena = &core.pages.arena;
+        let now = (Instant::now(), arena.used());
+        if now.1 > used {
+            return Some((now.0 + SETTLED, now.1));
+        }
+        arena.gather();
+        if arena.can_gather() {
+            return Some(now);
+        }
+        // ORDERING: Relaxed; as in `gather_later`.
+        self.gathers.store(false, Relaxed);
+        None
+    }
+
     /// Ends every thread after its present task, and waits for that. Drops the read-ahead jobs in the queue.
     pub(super) fn stop(&self) {
         self.workers.stop(|tasks| std::mem::take(&mut tasks.ahead));
@@ -143,28 +193,49 @@ impl PageWorkers {
 }
 
 fn perform(core: Weak<Core>, task: Task, queue: &Queue<Tasks>) {
-    let writes = matches!(task, Task::WriteBack(_));
-    let done = catch_unwind(AssertUnwindSafe(|| step(core, task)));
-    let again = done.unwrap_or_else(|_| {
-        log::error!("reading ahead or writing back panicked; it is tried again later");
-        Some(Instant::now() + Duration::from_secs(1))
-    });
-    if writes {
-        queue.update(|tasks| {
+    match task {
+        Task::Ahead(job) => {
+            let _ = guarded(core, |core| core.fetch_ahead(job));
+        }
+        Task::WriteBack(_) => {
+            let later = |()| Some(Instant::now() + Duration::from_secs(1));
+            let again = guarded(core, Core::write_back_step).unwrap_or_else(later);
             // Another thread may write beside this one.
-            tasks.wake.ended(again)
-        });
+            queue.update(|tasks| tasks.wake.ended(again));
+        }
+        Task::Gather(_, used) => {
+            let next = guarded(core, |core| core.pages.workers.gather(core, used));
+            queue.update(|tasks| {
+                tasks.gather = next.unwrap_or(None);
+                false
+            });
+        }
     }
 }
 
-/// Does `task`. After a write-back, returns the time of the next one.
-fn step(core: Weak<Core>, task: Task) -> Option<Instant> {
-    let core = core.upgrade()?;
-    match task {
-        Task::Ahead(job) => {
-            core.fetch_ahead(job);
-            None
-        }
-        Task::WriteBack(_) => core.write_back_step(),
+/// Does `work`, if the core is still there. An error: it panicked.
+fn guarded<T: Default>(core: Weak<Core>, work: impl FnOnce(&Core) -> T) -> Result<T, ()> {
+    let Some(core) = core.upgrade() else { return Ok(T::default()) };
+    catch_unwind(AssertUnwindSafe(|| work(&core))).map_err(|_| {
+        log::error!("reading ahead or writing back panicked; it is tried again later");
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gathering memory takes the time of a thread, so it comes behind everything that a program may wait for.
+    #[test]
+    fn memory_is_gathered_last_and_not_before_its_time() {
+        let mut tasks = Tasks::default();
+        let now = Instant::now();
+        let later = now + SETTLED;
+        assert!(tasks.put(Task::Gather(later, 5)).is_ok() && tasks.waiting() == 1);
+        assert!(matches!(tasks.next(now), Next::At(when) if when == later));
+        assert!(tasks.put(Task::WriteBack(later)).is_ok());
+        assert!(matches!(tasks.next(later), Next::Task(Task::WriteBack(_))));
+        assert!(matches!(tasks.next(later), Next::Task(Task::Gather(_, 5))));
+        assert_eq!(tasks.waiting(), 0);
     }
 }

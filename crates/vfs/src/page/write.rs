@@ -111,6 +111,7 @@ impl Vfs {
         };
         if grew {
             core.make_room();
+            core.pages.workers.gather_later(core);
         }
         result
     }
