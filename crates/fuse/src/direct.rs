@@ -88,6 +88,16 @@ struct Files {
     cleared: u64,
 }
 
+impl Files {
+    fn set(&mut self, node: u64, state: PageState) {
+        if self.states.len() >= FILES_MAX && !self.states.contains_key(&node) {
+            let any = self.states.keys().next().copied();
+            any.map(|any| self.states.remove(&any));
+        }
+        self.states.insert(node, state);
+    }
+}
+
 /// See the module.
 pub(crate) struct DirectWrites {
     files: Shards<Files>,
@@ -141,6 +151,12 @@ impl DirectWrites {
         }
     }
 
+    /// `node` is new: the kernel holds no page of it. Call this before the kernel knows it.
+    pub(crate) fn created(&self, node: u64) {
+        self.writers.arrive(node);
+        self.files.of(&node).lock().set(node, PageState::Clean);
+    }
+
     /// Sends `reply` when the kernel shows no byte of `node` in `offset..offset + length` any more that was read
     /// before now. Never waits.
     pub(crate) fn answer(self: &Arc<Self>, node: u64, offset: u64, length: u64, reply: Reply) {
@@ -174,11 +190,7 @@ impl DirectWrites {
                 (PageState::Clearing(files.cleared), Needs::Whole(files.cleared))
             }
         };
-        if files.states.len() >= FILES_MAX && !files.states.contains_key(&node) {
-            let any = files.states.keys().next().copied();
-            any.map(|any| files.states.remove(&any));
-        }
-        files.states.insert(node, next);
+        files.set(node, next);
         needs
     }
 
@@ -353,6 +365,17 @@ mod tests {
         world.settle(1);
         let ((), cost) = tally(|| world.direct.pages_come(7));
         assert_eq!(cost.locks, 1, "now it is announced");
+    }
+
+    /// A program that fills a new file pays for none.
+    #[test]
+    fn a_new_file_needs_no_notices_until_pages_come() {
+        let world = world();
+        world.direct.created(7);
+        world.write(1);
+        assert_eq!(world.answers.1.try_recv().unwrap(), 1, "at once");
+        world.direct.pages_come(7);
+        world.settle(1);
     }
 
     /// Pages that come while the whole file is being dropped may come behind it.

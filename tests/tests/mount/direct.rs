@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{Hostile, Watchdog, hostile, vfs_over};
-use uvfs_vfs::{Opens, VfsConfig, Waits};
+use uvfs_vfs::{Opens, PagePolicy, VfsConfig, Waits};
 
 const PAGE: usize = 4096;
 /// Background requests that the kernel has in flight at once: the limit set by `init` of the transport.
@@ -244,4 +244,62 @@ fn readers_beside_direct_writers_see_the_last_bytes() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     direct.end();
+}
+
+/// A new file that is open for writing only is written past the kernel's pages. Other descriptors and mappings show each
+/// write as soon as it has returned, and a write beside a change of a mapping loses neither.
+const BESIDE: &str = "import mmap, os, sys\n\
+    path = sys.argv[1]\n\
+    writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)\n\
+    assert os.write(writer, b'a' * 32768) == 32768\n\
+    reader = os.open(path, os.O_RDWR)\n\
+    mapping = mmap.mmap(reader, 0)\n\
+    assert mapping[:] == b'a' * 32768\n\
+    os.pwrite(writer, b'b' * 4096, 3 * 4096)\n\
+    assert mapping[3 * 4096:4 * 4096] == b'b' * 4096\n\
+    assert os.pread(reader, 3, 4 * 4096 - 1) == b'baa'\n\
+    mapping[5 * 4096] = ord('c')\n\
+    os.pwrite(writer, b'd', 5 * 4096 + 100)\n\
+    assert mapping[5 * 4096:5 * 4096 + 101] == b'c' + b'a' * 99 + b'd'\n\
+    assert os.fstat(writer).st_size == 32768\n\
+    os.ftruncate(writer, 10)\n\
+    os.pwrite(writer, b'e', 12)\n\
+    assert os.pread(reader, 20, 0) == b'a' * 10 + b'\\0\\0e'\n\
+    os.setxattr(path, 'security.capability', bytes([1, 0, 0, 2, 1] + 15 * [0]))\n\
+    os.pwrite(writer, b'e', 12)\n\
+    assert not os.listxattr(path)\n\
+    os.fsync(writer)\n\
+    os.close(writer)\n\
+    writer = os.open(path, os.O_WRONLY | os.O_APPEND)\n\
+    os.write(writer, b'f')\n\
+    assert os.pread(reader, 20, 0) == b'a' * 10 + b'\\0\\0ef'\n";
+
+#[test]
+fn what_is_written_past_the_kernels_pages_shows_in_them() {
+    for opens in [Opens::Stateless, Opens::Tracked] {
+        if !uvfs_skip::can_mount() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let _watchdog = Watchdog::with_rescue(Duration::from_secs(90), move || {
+            abort(&path);
+            let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+        });
+        let hostile = hostile().claiming(|can| (can.waits, can.opens) = (Waits::Sometimes, opens));
+        let config = VfsConfig { pages: PagePolicy::WriteBack, ..VfsConfig::default() };
+        let vfs = vfs_over(&hostile, config);
+        let options = MountOptions { readers: Some(2), ..MountOptions::default() };
+        let mount = Mount::start(vfs, directory.path(), options).unwrap();
+        let mut command = Command::new("python3");
+        match command.args(["-c", BESIDE]).arg(directory.path().join("new")).output() {
+            Err(error) => uvfs_skip::lacking(format_args!("no python3 ({error})")),
+            Ok(output) => {
+                let told = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{opens:?}: {told}");
+            }
+        }
+        mount.unmount(Unmount::Lazy).unwrap();
+        mount.wait();
+    }
 }

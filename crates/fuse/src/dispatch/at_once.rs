@@ -87,13 +87,15 @@ fn plain<R: Reply>(
         {
             let opened = server.control.open(*node, *flags, sender.uid);
             // A write arrives as it was made, and none of its bytes stay in the page cache.
-            let through = |handle| Answer::Opened(Opened { handle, through: Through::Requests });
+            let through = |handle| {
+                Answer::Opened(Opened { handle, through: Through::Requests { keep: true } })
+            };
             Some(opened.map(through))
         }
         Request::Open { node, flags, .. } => {
             let file = server.try_open(&server.caller(sender), *node, *flags)?;
             let (handle, keep) = server.opened(Arc::new(file), sender.task);
-            hit(Answer::Opened(Opened { handle, through: Through::Pages { keep } }))
+            hit(Answer::Opened(Opened { handle, through: shared.through(None, *flags, keep) }))
         }
         Request::Write { node, offset, data, how, .. } if is_control(*node) => {
             server.control.accepts(*offset, *how, data.len()).err().map(Err)

@@ -50,6 +50,8 @@ struct Shared<R: Reply> {
     backings: Backings<R::Backing>,
     /// Host files are passed through: wished for, and granted by the kernel.
     passthrough: Arc<AtomicBool>,
+    /// A descriptor that cannot read writes past the kernel's pages, into ours.
+    past_pages: bool,
     /// The store never waits: everything runs on the reader.
     prompt: bool,
     readers: Readers,
@@ -76,11 +78,18 @@ enum Lane {
 }
 
 impl<R: Reply> Dispatcher<R> {
-    pub(crate) fn new(server: Arc<Server>, work: Arc<Work>, readers: Readers) -> Self {
+    /// `past_pages`: the kernel lets writes pass by its pages, and drops those that they change.
+    pub(crate) fn new(
+        server: Arc<Server>,
+        work: Arc<Work>,
+        readers: Readers,
+        past_pages: bool,
+    ) -> Self {
         let prompt = server.vfs.capabilities().waits == Waits::Never;
         let passthrough = Arc::new(AtomicBool::new(false));
+        let past_pages = past_pages && server.keeps_pages();
         let backings = Backings::new();
-        let shared = Shared { server, work, backings, passthrough, prompt, readers };
+        let shared = Shared { server, work, backings, passthrough, past_pages, prompt, readers };
         Self { shared: Arc::new(shared) }
     }
 

@@ -263,17 +263,32 @@ fn open<R: Reply>(
         shared.server.opened_to_append(node, &file);
     }
     let (handle, keep) = shared.server.opened(Arc::new(file), task);
-    let through = through(backing, flags, keep);
+    let through = shared.through(backing, flags, keep);
     pending.finish(Ok(Answer::Opened(Opened { handle, through })));
 }
 
-/// How the kernel accesses a file that was opened with `flags`. It opens the host's file once more with these, and
-/// keeps appending even if the program clears O_APPEND (Linux up to 6.18 at least). A request has the current flags.
-fn through<B>(backing: Option<Arc<B>>, flags: i32, keep: bool) -> Through<B> {
-    match backing {
-        None => Through::Pages { keep },
-        Some(host) if flags & libc::O_APPEND != 0 => Through::HostByRequests(host),
-        Some(host) => Through::Host(host),
+impl<R: Reply> Shared<R> {
+    /// How the kernel accesses a file that was opened with `flags`.
+    ///
+    /// It opens the host's file once more with these, and keeps appending even if the program clears O_APPEND (Linux up
+    /// to 6.18 at least). A request has the current flags.
+    ///
+    /// Bytes that cannot be read through their descriptor are copied once, into our pages; the kernel would first
+    /// make pages of its own of them. Weakness: the next reader of the file asks us for it. Of a store that tracks no
+    /// opens the kernel tells us only those that create a file.
+    pub(super) fn through(
+        &self,
+        backing: Option<Arc<R::Backing>>,
+        flags: i32,
+        keep: bool,
+    ) -> Through<R::Backing> {
+        let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        match backing {
+            None if only_writes && self.past_pages => Through::Requests { keep },
+            None => Through::Pages { keep },
+            Some(host) if flags & libc::O_APPEND != 0 => Through::HostByRequests(host),
+            Some(host) => Through::Host(host),
+        }
     }
 }
 
@@ -305,7 +320,7 @@ fn created<R: Reply>(
         }
     };
     let (node, passed) = (attrs.node_id, backing.is_some());
-    let through = through(backing, flags, keep);
+    let through = shared.through(backing, flags, keep);
     let opened = Opened { handle, through };
     pending.finish(Ok(Answer::Created { attrs, entry_valid, generation, opened }));
     if passed {

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, HostileBackend, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_vfs::{Capabilities, Opens, Result, SetAttributes, Vfs, VfsConfig};
+use uvfs_vfs::{Capabilities, Opens, PagePolicy, Result, SetAttributes, Vfs, VfsConfig};
 
 const ROOT: u64 = crate::server::nodes::ROOT;
 
@@ -117,7 +117,12 @@ impl Front {
         let settings = Settings { passthrough: true, control_directory: false };
         let server = Arc::new(Server::new(vfs, settings));
         Self {
-            dispatcher: Dispatcher::new(server, Arc::new(Work::new(readers)), Readers::MayWait),
+            dispatcher: Dispatcher::new(
+                server,
+                Arc::new(Work::new(readers)),
+                Readers::MayWait,
+                true,
+            ),
             store,
         }
     }
@@ -578,4 +583,32 @@ fn the_directory_that_is_asked_about_most_is_known() {
     }
     let missed = server.heat.asked()[&directory].misses;
     assert!(missed >= 19 * u64::from(EVERY), "no cache does these: {missed}");
+}
+
+/// The bytes of a stream were copied into pages of the kernel and then into ours, and the kernel kept its copy beside them.
+#[test]
+fn a_descriptor_that_only_writes_passes_by_the_kernels_pages_if_there_are_ours() {
+    use crate::server::Through;
+    let over = |pages| {
+        let front = Front::with(2, VfsConfig { pages, ..VfsConfig::default() }, |_| {});
+        move |flags| front.dispatcher.shared.through(None, flags, true)
+    };
+    let through = over(PagePolicy::WriteBack);
+    for flags in [0, libc::O_APPEND, libc::O_TRUNC | libc::O_CREAT] {
+        assert!(matches!(through(flags | libc::O_WRONLY), Through::Requests { keep: true }));
+        assert!(matches!(through(flags | libc::O_RDWR), Through::Pages { keep: true }));
+    }
+    assert!(matches!(through(libc::O_RDONLY), Through::Pages { .. }));
+    let through = over(PagePolicy::Off);
+    assert!(matches!(through(libc::O_WRONLY), Through::Pages { .. }), "nothing of ours");
+
+    let vfs = Vfs::new(MemoryBackend::new(MemoryConfig::default()).unwrap(), {
+        VfsConfig { pages: PagePolicy::WriteBack, ..VfsConfig::default() }
+    });
+    let settings = Settings { passthrough: false, control_directory: false };
+    let server = Arc::new(Server::new(vfs.unwrap(), settings));
+    let old: Dispatcher<Fake> =
+        Dispatcher::new(server, Arc::new(Work::new(2)), Readers::MayWait, false);
+    let through = old.shared.through(None, libc::O_WRONLY, true);
+    assert!(matches!(through, Through::Pages { .. }), "a kernel that would keep old pages");
 }

@@ -212,8 +212,8 @@ impl Request<'_> {
 pub(crate) enum Through<B> {
     /// By requests, with its pages before them; `keep`: also those from earlier opens.
     Pages { keep: bool },
-    /// By requests alone.
-    Requests,
+    /// By requests alone; `keep`: its pages from other opens stay.
+    Requests { keep: bool },
     /// Of a directory: by requests, with its copy of the listing before them if there may be one.
     Listing { keep: bool },
     /// By itself.

@@ -312,6 +312,7 @@ impl Server {
         let mode = OpenMode { truncate: false, ..open_mode(flags) };
         let made =
             self.with_room(|| self.vfs.create_and_open(caller, &directory, bytes, new, mode));
+        let is_new = made.is_ok();
         let (found, file) = match made {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 let found = self.vfs.lookup(caller, &directory, bytes)?.found()?;
@@ -327,7 +328,15 @@ impl Server {
             }
             made => made?,
         };
-        Ok((self.made_out(parent, name, found), file))
+        let out = self.made_out(parent, name, found);
+        if let EntryOut::Found { attrs, .. } = &out
+            && is_new
+            && !mode.read
+            && self.keeps_pages()
+        {
+            self.direct.created(attrs.node_id);
+        }
+        Ok((out, file))
     }
 
     /// Creates a file without a name in the file system of `parent`, and opens it.
@@ -512,7 +521,12 @@ impl Server {
     /// Whether a flush can report an error: a store whose pages we do not cache has reported every error of a write
     /// with that write.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.vfs.capabilities().caching == PageCaching::Core && !self.stateless()
+        self.keeps_pages() && !self.stateless()
+    }
+
+    /// Whether we cache the pages of files.
+    pub(crate) fn keeps_pages(&self) -> bool {
+        self.vfs.capabilities().caching == PageCaching::Core
     }
 
     pub(crate) fn try_flush(&self, handle: u64) -> Option<Result<()>> {

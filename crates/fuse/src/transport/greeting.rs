@@ -26,6 +26,8 @@ const PAGE: u32 = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     pub(super) dialect: Dialect,
+    /// Writes may pass by the kernel's pages: it drops those that they change.
+    pub(super) past_pages: bool,
     /// Host files may be passed through.
     pub(super) passthrough: bool,
     /// Requests come by rings.
@@ -121,6 +123,8 @@ fn agree(server: &Server, init: &abi::InitIn, ring: Option<u32>) -> (abi::InitOu
     };
     let agreed = Agreed {
         dialect: Dialect::of(flags),
+        // The kernels that offer this drop the pages (Linux 6.6).
+        past_pages: flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP),
         passthrough,
         ring: ring.is_some(),
         message_bytes: (max_write + PAGE) as usize,

@@ -184,7 +184,8 @@ fn open_out(opened: &Opened<Backing>) -> abi::OpenOut {
         Through::Pages { keep } => (if *keep { OpenFlags::KEEP_CACHE } else { none }, None),
         Through::Listing { keep: true } => (OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE, None),
         Through::Listing { keep: false } => (none, None),
-        Through::Requests => (OpenFlags::DIRECT_IO, None),
+        Through::Requests { keep: true } => (OpenFlags::DIRECT_IO | OpenFlags::KEEP_CACHE, None),
+        Through::Requests { keep: false } => (OpenFlags::DIRECT_IO, None),
         Through::Host(backing) => (OpenFlags::PASSTHROUGH, Some(backing)),
         // Direct I/O prevails over passthrough, but in mmap(2).
         Through::HostByRequests(backing) => {

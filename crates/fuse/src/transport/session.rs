@@ -126,7 +126,8 @@ impl Session {
         // A queue has one thread, which must not wait.
         let may_wait = if agreed.ring { Readers::NeverWait } else { Readers::MayWait };
         let readers = if agreed.ring { 1 } else { readers };
-        let (device, dispatcher) = (Arc::new(device), Dispatcher::new(server, work, may_wait));
+        let dispatcher = Dispatcher::new(server, work, may_wait, agreed.past_pages);
+        let device = Arc::new(device);
         // ORDERING: Relaxed; no thread reads requests yet.
         dispatcher.passthrough().store(agreed.passthrough, Relaxed);
         let taker = Arc::new(Taker { device, dispatcher, agreed });

@@ -23,10 +23,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_concurrent::lock::MutexGuard;
 
+/// The rights of a program, which a change of its contents takes away.
+pub(crate) const CAPABILITY_XATTR: &[u8] = b"security.capability";
+
 /// The names that have a bit of their own, besides the access control list.
 const NAMES: [&[u8]; 6] = [
     DEFAULT_XATTR,
-    b"security.capability",
+    CAPABILITY_XATTR,
     b"security.selinux",
     b"security.ima",
     b"security.evm",

@@ -38,7 +38,7 @@ mod reading;
 mod rest;
 mod table;
 
-pub(crate) use absent::Absent;
+pub(crate) use absent::{Absent, CAPABILITY_XATTR};
 pub(crate) use cached::Guarding;
 #[cfg(debug_assertions)]
 pub use expiry::pass_time;

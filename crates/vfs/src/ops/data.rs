@@ -9,7 +9,7 @@ use crate::attributes::SetAttributes;
 use crate::backend::{AllocateMode, FileRef, InodeId, SeekTarget, SyncMode, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::inode::{Absent, CAPABILITY_XATTR, Node};
 use crate::page::WriteOffset;
 use crate::permission;
 use crate::vfs::Vfs;
@@ -71,7 +71,7 @@ impl Vfs {
         if self.core.caches_pages() {
             if self.core.writes_back() {
                 // Write-back runs as root, not as `caller`.
-                self.drop_set_ids(caller, node, file)?;
+                self.drop_privileges(caller, node, file)?;
             }
             return self.write_cached(caller, node, file, WriteOffset::At(offset), data);
         }
@@ -103,7 +103,7 @@ impl Vfs {
         self.data_of(node)?;
         if self.core.caches_pages() {
             if self.core.writes_back() {
-                self.drop_set_ids(caller, node, file)?;
+                self.drop_privileges(caller, node, file)?;
             }
             return self.write_cached(caller, node, file, WriteOffset::End, data);
         }
@@ -135,7 +135,7 @@ impl Vfs {
         let changed = self.change_data(node, (offset, end), || {
             self.core.backend().data().allocate(file, mode, offset, length)
         });
-        let changed = changed.and_then(|()| self.drop_set_ids(caller, node, file));
+        let changed = changed.and_then(|()| self.drop_privileges(caller, node, file));
         self.notify_inode(caller, node, changed)
     }
 
@@ -198,7 +198,7 @@ impl Vfs {
             Err(Error::Unsupported(_)) => self.copy_through_memory(caller, from, to, length),
             result => {
                 let result = result.and_then(|copied| {
-                    self.drop_set_ids(caller, to.0, to.1)?;
+                    self.drop_privileges(caller, to.0, to.1)?;
                     Ok(copied)
                 });
                 self.notify_inode(caller, to.0, result)
@@ -270,9 +270,11 @@ impl Vfs {
         node.inode.last_attributes().mode & SET_IDS != 0 && !caller.keeps_set_ids()
     }
 
-    /// Clears the set-id bits that a change of data by `caller` does not leave. A backend does that for a write, where
-    /// it knows the caller. Other changes, and writes that are written back later, call this function.
-    fn drop_set_ids(&self, caller: &Caller, node: &Node, file: FileRef) -> Result<()> {
+    /// Removes the file's capabilities, and clears the set-id bits that a change of data by `caller` does not leave. A
+    /// backend does that for a write, where it knows the caller. Other changes, and writes that are written back later, call
+    /// this function.
+    fn drop_privileges(&self, caller: &Caller, node: &Node, file: FileRef) -> Result<()> {
+        self.drop_capabilities(node)?;
         if !self.may_lose_set_ids(caller, node) {
             return Ok(());
         }
@@ -284,6 +286,26 @@ impl Vfs {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let _change = AttributeChange::begin(&self.core, node);
         self.core.backend().inodes().set_attributes(&Caller::root(), file, &set).map(drop)
+    }
+
+    /// Removes the file's capabilities. A kernel does that itself before it writes through its own pages, and leaves it to
+    /// us where it does not.
+    fn drop_capabilities(&self, node: &Node) -> Result<()> {
+        let may_have = || -> Result<bool> {
+            let known = self.core.absent_of(node)?;
+            Ok(known == Absent::UNKNOWN || !known.lacks(CAPABILITY_XATTR))
+        };
+        if !self.has_xattrs() || node.inode.absent().lacks(CAPABILITY_XATTR) || !may_have()? {
+            return Ok(());
+        }
+        let caller = Caller::root();
+        match self.get_xattr(&caller, node, CAPABILITY_XATTR) {
+            Ok(_) => self.remove_xattr(&caller, node, CAPABILITY_XATTR),
+            Err(
+                Error::NoAttribute | Error::Unsupported(_) | Error::Access | Error::NotPermitted,
+            ) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn data_of(&self, node: &Node) -> Result<()> {

@@ -156,7 +156,7 @@ impl PageWorkers {
         }
     }
 
-    /// Pages came in: gathers their memory in huge pages when no more come.
+    /// Pages were inserted: gathers their memory in huge pages when no more are.
     pub(super) fn gather_later(&self, core: &Core) {
         // ORDERING: Relaxed, both; a request that is missed now is made when the next pages come.
         if core.pages.arena.can_gather()
@@ -165,6 +165,7 @@ impl PageWorkers {
         {
             let task = Task::Gather(Instant::now() + SETTLED, core.pages.arena.used());
             if self.submit(core, task).is_err() {
+                // ORDERING: Relaxed; as above.
                 self.gathers.store(false, Relaxed);
             }
         }
