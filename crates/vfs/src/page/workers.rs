@@ -165,7 +165,7 @@ impl PageWorkers {
         {
             let task = Task::Gather(Instant::now() + SETTLED, core.pages.arena.used());
             if self.submit(core, task).is_err() {
-                // ORDERING: Relaxed; as above.
+                // ORDERING: Relaxed; the next pages make the request again.
                 self.gathers.store(false, Relaxed);
             }
         }
