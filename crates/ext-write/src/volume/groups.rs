@@ -2,8 +2,8 @@
 //!
 //! # Concurrency
 //! One lock for each group. A thread that needs room locks the group it wants, and skips others that are busy; only
-//! when all that were free had none does it wait for the busy ones. An operation asks for a block when it needs one; if there is
-//! none, it is undone ([`super::undo`]).
+//! when all that were free had none does it wait for the busy ones ([`super::search`]). An operation asks for a block when it
+//! needs one; if there is none, it is undone ([`super::undo`]).
 //!
 //! A change of a bitmap changes the group's record in memory. The descriptor and the checksums of bitmaps are written once,
 //! at the end of the transaction ([`Groups::describe`]); the descriptor's block joins the transaction with the first change.
@@ -15,6 +15,7 @@
 //! kernel. Nothing is allocated there, freeing there is an error, and the bitmap is never written.
 
 use super::bits::{Marked, bit, free_bits, free_run, set_bits, word_of};
+use super::search::{Search, Visit};
 use super::space::Space;
 use super::undo::{Op, Step};
 use super::windows::Windows;
@@ -36,6 +37,8 @@ pub(super) struct State {
     waiting: Marked,
     /// Blocks of windows: see [`super::windows`].
     pub(super) claimed: Marked,
+    /// Blocks and inodes that became free here, as [`Search`] counts them.
+    returned: u64,
     /// All inodes before it are in use.
     inodes_from: u32,
     blocks: Trust,
@@ -149,9 +152,6 @@ enum Claims {
     Take,
 }
 
-/// How often all groups are searched for a block that is reserved.
-const RESERVED_LOOKS: usize = 4;
-
 /// Whether it waits for a group that is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Busy {
@@ -196,6 +196,7 @@ impl Groups {
                 let start = superblock.first_block_of(number);
                 let bits = (run.start - start) as u32..(run.end - start) as u32;
                 state.waiting.remove(bits);
+                state.returned += 1;
             }
             self.space.freed(run.end - run.start);
         }
@@ -241,6 +242,7 @@ impl Groups {
                 zeroed,
                 waiting: Marked::default(),
                 claimed: Marked::default(),
+                returned: 0,
                 inodes_from: 0,
                 blocks: Trust::Unknown,
                 inodes: Trust::Unknown,
@@ -272,21 +274,18 @@ impl Op<'_> {
         let superblock = self.volume.image.superblock();
         let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
         let first = group_of(goal, superblock);
-        // A reserved block is in some group, but others may free and take blocks while this thread looks.
-        let looks = if kind == From::Reserved { RESERVED_LOOKS } else { 1 };
-        let tries = [(Busy::Skip, Claims::Avoid), (Busy::Wait, Claims::Avoid)].into_iter();
-        let tries = tries.chain(std::iter::repeat_n((Busy::Wait, Claims::Take), looks));
-        for (busy, claims) in tries {
-            if claims == Claims::Take {
+        let passes =
+            [(Busy::Skip, Claims::Avoid), (Busy::Wait, Claims::Avoid), (Busy::Wait, Claims::Take)];
+        let mut search = Search::new(superblock.groups, first, passes.len());
+        while has_one && let Some(visit) = search.next() {
+            let how = passes[visit.pass];
+            if visit.is_first && how.1 == Claims::Take {
                 self.volume.groups.release_all_windows(superblock);
             }
-            for step in 0..if has_one { superblock.groups } else { 0 } {
-                let number = (first + step) % superblock.groups;
-                let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
-                let search = (from as u32, want);
-                if let Some(run) = self.allocate_in(number, search, (busy, claims), kind)? {
-                    return Ok(run);
-                }
+            let near = goal - superblock.first_block_of(first);
+            let wanted = (if visit.is_first { near as u32 } else { 0 }, want);
+            if let Some(run) = self.allocate_in(visit, wanted, how, kind, &mut search)? {
+                return Ok(run);
             }
         }
         self.lacks_blocks = true;
@@ -295,10 +294,11 @@ impl Op<'_> {
 
     fn allocate_in(
         &mut self,
-        number: u32,
+        Visit { number, .. }: Visit,
         (from, want): (u32, u32),
         (busy, claims): (Busy, Claims),
         kind: From,
+        search: &mut Search,
     ) -> Result<Option<Range<u64>>> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let lock = &volume.groups.states[number as usize];
@@ -309,6 +309,7 @@ impl Op<'_> {
             return Ok(None);
         };
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        search.found_none(state.returned);
         let claimed = if claims == Claims::Avoid { state.claimed.blocks } else { 0 };
         if state.group.free_blocks <= state.waiting.blocks + claimed
             || !self.blocks_are_sound(number, state)?
@@ -418,6 +419,7 @@ impl Op<'_> {
             }
             BlockChange::UndoTake(_) | BlockChange::Free => group.free_blocks += count,
         }
+        state.returned += u64::from(matches!(change, BlockChange::UndoTake(_)));
         let count = u64::from(count);
         match change {
             BlockChange::Take => {}
@@ -462,12 +464,13 @@ impl Op<'_> {
         } else {
             (1, 0)
         };
-        for (busy, least) in [(Busy::Skip, wanted), (Busy::Skip, (1, 0)), (Busy::Wait, (1, 0))] {
-            for step in 0..superblock.groups {
-                let number = (first + step) % superblock.groups;
-                if let Some(inode) = self.allocate_inode_in(number, directory, least, busy)? {
-                    return Ok(inode);
-                }
+        let passes = [(Busy::Skip, wanted), (Busy::Skip, (1, 0)), (Busy::Wait, (1, 0))];
+        let mut search = Search::new(superblock.groups, first, passes.len());
+        while let Some(visit) = search.next() {
+            let how = passes[visit.pass];
+            let found = self.allocate_inode_in(visit.number, directory, how, &mut search)?;
+            if let Some(inode) = found {
+                return Ok(inode);
             }
         }
         Err(Error::NoSpace)
@@ -477,8 +480,8 @@ impl Op<'_> {
         &mut self,
         number: u32,
         directory: bool,
-        least: (u32, u32),
-        busy: Busy,
+        (busy, least): (Busy, (u32, u32)),
+        search: &mut Search,
     ) -> Result<Option<u32>> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let lock = &volume.groups.states[number as usize];
@@ -489,6 +492,7 @@ impl Op<'_> {
             return Ok(None);
         };
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        search.found_none(state.returned);
         let poor = state.group.free_inodes < least.0.max(1) || state.group.free_blocks < least.1;
         if poor {
             return Ok(None);
@@ -610,6 +614,7 @@ impl Op<'_> {
                 group.free_inodes += 1;
                 group.directories = group.directories.saturating_sub(directories);
                 state.inodes_from = state.inodes_from.min(at);
+                state.returned += 1;
             }
         }
         match to {

@@ -32,6 +32,7 @@ mod orphans;
 #[cfg(test)]
 mod orphans_tests;
 mod reserve;
+mod search;
 mod space;
 mod tree;
 mod undo;
