@@ -276,6 +276,26 @@ const BESIDE: &str = "import mmap, os, sys\n\
 
 #[test]
 fn what_is_written_past_the_kernels_pages_shows_in_them() {
+    over_our_pages(BESIDE, |_| {});
+}
+
+/// Found in a review: the kernel sends no FSYNC after a synchronous write of such a descriptor.
+#[test]
+fn a_synchronous_write_past_the_kernels_pages_is_stable() {
+    let script = "import os, sys\n\
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL\n\
+        writer = os.open(sys.argv[1], flags)\n\
+        os.pwritev(writer, [b'a'], 0)\n\
+        os.pwritev(writer, [b'b'], 1, os.RWF_DSYNC)\n\
+        writer = os.open(sys.argv[1] + '2', flags | os.O_DSYNC)\n\
+        os.write(writer, b'c')\n\
+        writer = os.open(sys.argv[1] + '3', flags | os.O_SYNC)\n\
+        os.write(writer, b'd')\n";
+    over_our_pages(script, |hostile| assert_eq!(hostile.made(Call::Sync), 3));
+}
+
+/// Runs `script` with the name of a new file in a mount with a page cache, and then `look`.
+fn over_our_pages(script: &str, look: impl Fn(&Hostile)) {
     for opens in [Opens::Stateless, Opens::Tracked] {
         if !uvfs_skip::can_mount() {
             return;
@@ -292,11 +312,12 @@ fn what_is_written_past_the_kernels_pages_shows_in_them() {
         let options = MountOptions { readers: Some(2), ..MountOptions::default() };
         let mount = Mount::start(vfs, directory.path(), options).unwrap();
         let mut command = Command::new("python3");
-        match command.args(["-c", BESIDE]).arg(directory.path().join("new")).output() {
+        match command.args(["-c", script]).arg(directory.path().join("new")).output() {
             Err(error) => uvfs_skip::lacking(format_args!("no python3 ({error})")),
             Ok(output) => {
                 let told = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{opens:?}: {told}");
+                look(&hostile);
             }
         }
         mount.unmount(Unmount::Lazy).unwrap();

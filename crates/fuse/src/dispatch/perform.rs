@@ -21,7 +21,7 @@ use crate::server::{
 };
 use crate::work::WaitsFor;
 use std::sync::Arc;
-use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds};
+use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds, SyncMode};
 
 /// Whether a reader must not run it, with or without a pass. A cleaning waits until the kernel has evicted nodes, and
 /// the readers have to receive those forgets. The kernel holds the lock of the written inode meanwhile, so there is one
@@ -240,7 +240,11 @@ fn write<R: Reply>(
         caller.uid = 0;
     }
     let caller = told(caller, how.keeps_set_ids);
-    shared.server.write(&caller, (node, file), offset, data, how.appends)
+    let written = shared.server.write(&caller, (node, file), offset, data, how.appends)?;
+    if let Some(mode) = how.syncs {
+        shared.server.fsync(node, file, mode == SyncMode::Data)?;
+    }
+    Ok(written)
 }
 
 fn open<R: Reply>(

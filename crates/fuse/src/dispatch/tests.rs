@@ -153,7 +153,7 @@ fn name(name: &str) -> Bytes<'_> {
 
 /// A write of a plain descriptor.
 fn how(from: WriteFrom) -> WriteHow {
-    WriteHow { from, appends: false, keeps_set_ids: true }
+    WriteHow { from, appends: false, keeps_set_ids: true, syncs: None }
 }
 
 /// Sends requests of every kind that may wait, and checks each by `check` with its answer.

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use uvfs_vfs::{Attributes, Result, SetAttributes, Totals};
+use uvfs_vfs::{Attributes, Result, SetAttributes, SyncMode, Totals};
 
 /// A name, a text or data of a request.
 pub(crate) type Bytes<'a> = Cow<'a, [u8]>;
@@ -53,6 +53,9 @@ pub(crate) struct WriteHow {
     pub(crate) appends: bool,
     /// The writer keeps set-id bits (CAP_FSETID).
     pub(crate) keeps_set_ids: bool,
+    /// What must be stable before the answer (O_DSYNC, O_SYNC). Where the kernel writes through its pages, it asks for that
+    /// itself.
+    pub(crate) syncs: Option<SyncMode>,
 }
 
 /// A copy of a field that borrows from no buffer.

@@ -16,7 +16,7 @@ use uvfs_fuse_protocol::abi::{CreateIn, ForgetOne, FsyncIn, OpenIn, ReadIn, Seta
 use uvfs_fuse_protocol::{
     FsyncFlags, GetattrFlags, OpenInFlags, Operation, ReadFlags, SetattrValid, WriteFlags,
 };
-use uvfs_vfs::SetAttributes;
+use uvfs_vfs::{SetAttributes, SyncMode};
 
 /// What to do with a message.
 #[derive(Debug)]
@@ -207,6 +207,12 @@ fn write_how(write: &WriteIn) -> WriteHow {
         appends: from != WriteFrom::Mapped && write.flags as i32 & libc::O_APPEND != 0,
         // A kernel that did not agree to HANDLE_KILLPRIV_V2 clears them itself, before the write.
         keeps_set_ids: !flags.contains(WriteFlags::KILL_SUIDGID),
+        syncs: match write.flags as i32 & libc::O_SYNC {
+            _ if from != WriteFrom::Direct => None,
+            libc::O_SYNC => Some(SyncMode::All),
+            libc::O_DSYNC => Some(SyncMode::Data),
+            _ => None,
+        },
     }
 }
 
@@ -229,7 +235,8 @@ mod tests {
     #[test]
     fn a_write_is_what_its_own_flags_say() {
         let (append, plain) = (libc::O_APPEND | libc::O_RDWR, libc::O_RDWR);
-        let how = |from, appends, keeps_set_ids| WriteHow { from, appends, keeps_set_ids };
+        let how =
+            |from, appends, keeps_set_ids| WriteHow { from, appends, keeps_set_ids, syncs: None };
         let read = |write_flags: WriteFlags, flags: i32| {
             let (write_flags, flags) = (write_flags.bits(), flags as u32);
             write_how(&WriteIn { write_flags, flags, ..Default::default() })
@@ -240,5 +247,10 @@ mod tests {
         assert_eq!(read(owner, append), how(WriteFrom::Direct, true, true));
         assert_eq!(read(WriteFlags::KILL_SUIDGID, plain), how(WriteFrom::Paged, false, false));
         assert_eq!(read(WriteFlags::CACHE, append), how(WriteFrom::Mapped, false, true));
+        for (flags, syncs) in [(libc::O_DSYNC, SyncMode::Data), (libc::O_SYNC, SyncMode::All)] {
+            let direct = how(WriteFrom::Direct, false, true);
+            assert_eq!(read(owner, flags), WriteHow { syncs: Some(syncs), ..direct });
+            assert_eq!(read(none, flags), how(WriteFrom::Paged, false, true), "an FSYNC follows");
+        }
     }
 }

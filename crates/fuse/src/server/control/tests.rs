@@ -209,7 +209,11 @@ fn until_somebody_cleans_a_request_is_to_be_made_again() {
 fn a_write_is_one_request_at_the_beginning() {
     let control = Control::new(true);
     let accepts = |offset, appends, length, from| {
-        errno(control.accepts(offset, WriteHow { from, appends, keeps_set_ids: true }, length))
+        errno(control.accepts(
+            offset,
+            WriteHow { from, appends, keeps_set_ids: true, syncs: None },
+            length,
+        ))
     };
     assert_eq!(accepts(0, false, 4096, WriteFrom::Direct), 0);
     assert_eq!(accepts(7, true, 7, WriteFrom::Direct), 0);
