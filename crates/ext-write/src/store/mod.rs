@@ -32,6 +32,7 @@ mod ending;
 mod flushes;
 #[cfg(test)]
 mod freeze_model;
+mod gathering;
 mod handle;
 mod log;
 mod newer;
@@ -48,6 +49,7 @@ use crate::queue::QueueCounts;
 use buffers::{Buffer, Buffers, Contents};
 use checkpoint::Checkpoints;
 pub(crate) use flushes::Ticket;
+use gathering::Gathering;
 use std::collections::{BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -55,7 +57,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 use uvfs_concurrent::doors::{Doors, Entry, Mark, Pool};
-use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::lock::{Condvar, Mutex, MutexGuard};
 use uvfs_ext::{Block, Blocks};
 
 /// The kind of a block, for the order of writes without a journal.
@@ -158,6 +160,17 @@ struct State {
     /// No new handles; the open ones are committed.
     shut: Option<Arc<str>>,
     counts: Counts,
+    /// Threads that ask for a commit of transactions of even and of odd numbers: of the one that is committed, and the running one.
+    asking: [u32; 2],
+    gathering: Gathering,
+    /// The committing thread waits until so many ask; 0 if it does not.
+    gathers: u32,
+}
+
+impl State {
+    fn asking(&mut self, transaction: u32) -> &mut u32 {
+        &mut self.asking[transaction as usize % 2]
+    }
 }
 
 /// A block as a commit froze it.
@@ -191,6 +204,8 @@ pub struct Store {
     doors: Doors,
     state: Mutex<State>,
     changed: Condvar,
+    /// As many threads ask for a commit as its thread waits for.
+    gathered: Condvar,
     /// Blocks that a transaction may have.
     capacity: usize,
 }
@@ -244,6 +259,9 @@ impl Store {
             busy: false,
             shut: None,
             counts: Counts::default(),
+            asking: [0; 2],
+            gathering: Gathering::default(),
+            gathers: 0,
         };
         Ok(Self {
             device: home.queue.clone(),
@@ -255,6 +273,7 @@ impl Store {
             doors,
             state: Mutex::new(&EXT_JOURNAL, state),
             changed: Condvar::default(),
+            gathered: Condvar::default(),
             capacity,
         })
     }
@@ -503,13 +522,19 @@ impl Store {
                 state.counts.shared_commits += u64::from(waited);
                 return Ok(());
             }
+            if !std::mem::replace(&mut waited, true) {
+                *state.asking(number) += 1;
+                if state.gathers > 0 && *state.asking(number) >= state.gathers {
+                    self.gathered.notify_one();
+                }
+            }
             if !state.busy {
                 break;
             }
-            waited = true;
             self.changed.wait(&mut state);
         }
         state.busy = true;
+        self.gather(&mut state);
         state.closed = true;
         self.doors.close(|| self.changed.wait(&mut state));
         if let Err(ended) = self.home.ending().check() {
@@ -552,12 +577,35 @@ impl Store {
         if written.is_ok() {
             state.stable = transaction;
             state.counts.commits += 1;
-            let took = since.elapsed().as_nanos() as u64;
+            let elapsed = since.elapsed();
+            let took = elapsed.as_nanos() as u64;
             state.counts.commit_ns += took;
             state.counts.commit_ns_max = state.counts.commit_ns_max.max(took);
+            let served = std::mem::take(state.asking(transaction));
+            let next = *state.asking(transaction.wrapping_add(1));
+            state.gathering.end(served, next, elapsed);
         }
         self.changed.notify_all();
         written
+    }
+
+    /// Waits for threads that are expected to ask for the running transaction, too; handles are begun meanwhile.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        let running = state.running;
+        let asking = *state.asking(running);
+        let Some((expected, most)) = state.gathering.begin(asking) else { return };
+        let until = Instant::now() + most;
+        state.gathers = expected;
+        while *state.asking(running) < expected {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.home.ending().get().is_some() {
+                break;
+            }
+            self.gathered.wait_for(state, left);
+        }
+        state.gathers = 0;
+        let all = *state.asking(running) >= expected;
+        state.gathering.waited(all);
     }
 
     /// Puts the blocks of a failed commit back into the running list (S6).
