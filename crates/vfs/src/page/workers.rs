@@ -34,6 +34,8 @@ const WRITERS_MAX: usize = 3;
 const AHEAD_MAX: usize = 32;
 /// How long the cache must not have grown before its memory is gathered.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Between two blocks of memory: other threads may have page faults meanwhile, which wait for a block.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -174,13 +176,13 @@ impl PageWorkers {
     /// Gathers a block of memory, if no more than `used` frames are in use. Returns the next task of this kind.
     fn gather(&self, core: &Core, used: usize) -> Option<(Instant, usize)> {
         let arena = &core.pages.arena;
-        let now = (Instant::now(), arena.used());
-        if now.1 > used {
-            return Some((now.0 + SETTLED, now.1));
+        let now = arena.used();
+        if now > used {
+            return Some((Instant::now() + SETTLED, now));
         }
         arena.gather();
         if arena.can_gather() {
-            return Some(now);
+            return Some((Instant::now() + PAUSE, now));
         }
         // ORDERING: Relaxed; as in `gather_later`.
         self.gathers.store(false, Relaxed);
