@@ -10,9 +10,11 @@
 //!     for a moment ([`Blocks::borrow`]). So they are not lost, and no second thread ever stores to a leased block.
 //!
 //! # Why
-//! The visits took the lock, too: on 64 simulated cores it was the first one that others waited for, because sizes that
-//! decide about eviction are summed with every few additions. Passing a block on instead of adding it to a common total keeps reports exact. There is no step in which a
-//! number is in two places or in none. Weakness: memory for the largest number of threads that ever lived at once.
+//! Visits took the lock, too. On 64 simulated cores threads waited for it more than for any other lock, because the sizes
+//! by which caches decide about eviction are summed after every few additions.
+//!
+//! Passing a block on instead of adding it to a common total keeps reports exact. There is no step in which a number is in
+//! two places or in none. Weakness: memory for the largest number of threads that ever lived at once.
 
 // These locks are part of the measurement of locks with classes, so they cannot be measured themselves: raw locks, held
 // briefly, innermost.

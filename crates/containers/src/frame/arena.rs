@@ -154,7 +154,7 @@ impl Arena {
         }
         // ORDERING: Relaxed; each block is one thread's by the exchange, and no data is reached through the number.
         let block = self.gathering.next.fetch_add(1, Ordering::Relaxed);
-        if self.memory.block(block).is_some() && !self.memory.gather(block) {
+        if !self.memory.gather(block) {
             // ORDERING: Relaxed; advice.
             self.gathering.is_wanted.store(false, Ordering::Relaxed);
         }

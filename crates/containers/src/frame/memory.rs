@@ -122,14 +122,13 @@ mod mapped {
             Some((from / PAGE_BYTES) as u32..(to / PAGE_BYTES) as u32)
         }
 
-        /// Moves the frames of `block`, which may be in use, into one huge page. False if the system does not do that.
-        ///
-        /// # Panics
-        /// If there is no such block.
+        /// Moves the frames of huge page number `block`, which may be in use, into it. False if the system does not do that.
         pub(in crate::frame) fn gather(&self, block: u32) -> bool {
-            let frames = self.block(block).expect("a block of this arena");
-            // SAFETY: inside the mapping; the contents stay.
-            unsafe { huge::gather(self.0.start.as_ptr().add(frames.start as usize * PAGE_BYTES)) }
+            self.block(block).is_none_or(|frames| {
+                let at = frames.start as usize * PAGE_BYTES;
+                // SAFETY: inside the mapping, by `block`; the contents stay.
+                unsafe { huge::gather(self.0.start.as_ptr().add(at)) }
+            })
         }
 
         /// The address of `bytes` bytes of `frame` from `offset` on.

@@ -9,7 +9,7 @@ use crate::attributes::SetAttributes;
 use crate::backend::{AllocateMode, FileRef, InodeId, SeekTarget, SyncMode, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Absent, CAPABILITY_XATTR, Node};
+use crate::inode::{CAPABILITY_XATTR, Node};
 use crate::page::WriteOffset;
 use crate::permission;
 use crate::vfs::Vfs;
@@ -291,11 +291,7 @@ impl Vfs {
     /// Removes the file's capabilities. A kernel does that itself before it writes through its own pages, and leaves it to
     /// us where it does not.
     fn drop_capabilities(&self, node: &Node) -> Result<()> {
-        let may_have = || -> Result<bool> {
-            let known = self.core.absent_of(node)?;
-            Ok(known == Absent::UNKNOWN || !known.lacks(CAPABILITY_XATTR))
-        };
-        if !self.has_xattrs() || node.inode.absent().lacks(CAPABILITY_XATTR) || !may_have()? {
+        if !self.has_xattrs() || node.inode.absent().lacks(CAPABILITY_XATTR) {
             return Ok(());
         }
         let caller = Caller::root();

@@ -161,8 +161,8 @@ impl PageWorkers {
     /// Pages were inserted: gathers their memory in huge pages when no more are.
     pub(super) fn gather_later(&self, core: &Core) {
         // ORDERING: Relaxed, both; a request that is missed now is made when the next pages come.
-        if core.pages.arena.can_gather()
-            && !self.gathers.load(Relaxed)
+        if !self.gathers.load(Relaxed)
+            && core.pages.arena.can_gather()
             && !self.gathers.swap(true, Relaxed)
         {
             let task = Task::Gather(Instant::now() + SETTLED, core.pages.arena.used());
