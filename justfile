@@ -56,6 +56,10 @@ papers *arguments:
 dist *arguments:
     cargo xtask dist {{arguments}}
 
+# What is too long for the gate or needs downloads, e.g. `just night --only bare`.
+night *arguments:
+    cargo xtask night {{arguments}}
+
 # Everything the gate runs.
 all:
     .ci/run

@@ -12,8 +12,10 @@
 mod browser;
 mod conformance;
 mod dist;
+mod failures;
 mod lines;
 mod locks;
+mod night;
 mod nightly;
 mod numbers;
 mod pictures;
@@ -85,6 +87,8 @@ enum Verb {
     Dist(dist::Options),
     /// The pictures of the documents: the page of `uvfs web`, and `uvfs top`. Needs root and a Chromium.
     Pictures(pictures::Options),
+    /// What is too long for the gate or needs downloads, before a release: a bare machine, real servers, long crash batches.
+    Night(night::Options),
     /// All steps of the gate: check beside model, then test beside conformance --quick.
     Ci,
 }
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Verb::Weaken(options) => weaken::run(&options),
         Verb::Dist(options) => dist::run(&options),
         Verb::Pictures(options) => pictures::run(&options),
+        Verb::Night(options) => night::run(&options),
         Verb::Ci => steps::ci(),
     };
     match result {

@@ -16,11 +16,12 @@
 
 use crate::steps::{self, cargo};
 use crate::timing::{Running, TestTimes};
-use crate::{locks, skips, tree};
+use crate::{failures, locks, skips, tree};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -30,6 +31,9 @@ const LONGEST: &[&str] =
     &["known", "ends", "command", "pages", "names", "documents", "storm", "mount"];
 /// The time after which running programs are listed.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See [`flaky`].
+static FLAKY: OnceLock<Vec<String>> = OnceLock::new();
 
 /// A test program that cargo has built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +80,8 @@ impl Program {
 /// Has cargo build every test program of the workspace; a job for each, and one for the tests of the documentation.
 pub(crate) fn built() -> Result<Vec<Job>, String> {
     let mut build = cargo();
-    build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    build.args(["test", "--workspace", "--locked", "--no-run"]);
+    build.arg("--message-format=json-render-diagnostics");
     let running = Running::start(steps::words(&build));
     // Messages alone: cargo's other output goes to its usual place, and splits none of them.
     let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
@@ -109,8 +114,7 @@ fn in_order(mut programs: Vec<Program>) -> Vec<Job> {
             |program: &Program| (place(program).unwrap_or(LONGEST.len()), program.source.clone());
         (key(one), &one.package).cmp(&(key(other), &other.package))
     });
-    let mut jobs: Vec<_> =
-        programs.iter().map(|program| Job::new(program.title(), program.command())).collect();
+    let mut jobs: Vec<_> = programs.iter().map(|program| Job::of(program.clone())).collect();
     let mut documentation = cargo();
     documentation.args(["test", "--workspace", "--doc"]);
     let long = programs.iter().filter(|program| place(program).is_some()).count();
@@ -134,12 +138,18 @@ pub(crate) struct Job {
     command: Command,
     /// Whether its output closes the log.
     last: bool,
+    /// The test program; none if it is another command.
+    program: Option<Program>,
 }
 
 impl Job {
     /// `command`, announced by `title`.
     fn new(title: impl Into<String>, command: Command) -> Self {
-        Self { title: title.into(), command, last: false }
+        Self { title: title.into(), command, last: false, program: None }
+    }
+
+    fn of(program: Program) -> Self {
+        Self { program: Some(program.clone()), ..Self::new(program.title(), program.command()) }
     }
 }
 
@@ -148,6 +158,7 @@ impl Job {
 struct Ended {
     title: String,
     last: bool,
+    program: Option<Program>,
     lines: Vec<(Vec<u8>, Duration)>,
     took: Duration,
     status: io::Result<ExitStatus>,
@@ -159,7 +170,8 @@ impl Ended {
         let start = Instant::now();
         let mut lines = Vec::new();
         let status = heard(&mut job.command, |line, at| lines.push((line.to_owned(), at)));
-        Self { title: job.title, last: job.last, lines, took: start.elapsed(), status }
+        let Job { title, last, program, .. } = job;
+        Self { title, last, program, lines, took: start.elapsed(), status }
     }
 
     fn print(&self) {
@@ -178,7 +190,7 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     let at_once = cores();
     let running = Running::start(format!("tests and suites, {at_once} programs at a time"));
     let mut times = TestTimes::new(threads());
-    let (mut skips, mut failed, mut closing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut skips, mut closing) = (Vec::new(), Vec::new());
     let jobs = jobs.into_iter().map(|mut job| {
         // Not of the suites: their daemons shut themselves off from files that they do not serve.
         if !job.last {
@@ -197,14 +209,11 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
             let case = line.trim().strip_prefix("skipped ").filter(|_| ended.last);
             case.map(|case| format!("suite {case}")).into_iter().for_each(skips::add);
         }
-        let name = ended.title.trim().trim_start_matches("Running ").to_owned();
-        if !matches!(&ended.status, Ok(status) if status.success()) {
-            failed.push(name);
-        }
-        if ended.last {
-            closing.push(ended);
-        } else {
+        if !ended.last {
             ended.print();
+        }
+        if ended.last || !matches!(&ended.status, Ok(status) if status.success()) {
+            closing.push(ended);
         }
     });
     running.end();
@@ -214,12 +223,51 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
         println!("{line}");
         skips::add(line.trim_start_matches("skipped: ").to_owned());
     }
-    closing.iter().for_each(Ended::print);
-    closing.iter().for_each(|ended| println!("-- {:>7.1} s", ended.took.as_secs_f64()));
-    if !failed.is_empty() {
-        return Err(format!("these failed:\n  {}", failed.join("\n  ")));
+    for suites in closing.iter().filter(|ended| ended.last) {
+        suites.print();
+        println!("-- {:>7.1} s", suites.took.as_secs_f64());
     }
-    locks::judge(&edges)
+    let result = judged_alone(&closing);
+    result.and_then(|()| locks::judge(&edges))
+}
+
+/// Prints the end of each failed test, and runs it alone. Fails unless every failure was one of a flaky test.
+fn judged_alone(ended: &[Ended]) -> Result<(), String> {
+    let (mut failed, mut flaky) = (Vec::new(), Vec::new());
+    for ended in ended {
+        if matches!(&ended.status, Ok(status) if status.success()) {
+            continue;
+        }
+        let title = ended.title.trim().trim_start_matches("Running ").to_owned();
+        let lines: Vec<_> =
+            ended.lines.iter().map(|(line, _)| String::from_utf8_lossy(line)).collect();
+        let tests = failures::in_output(lines.iter().map(AsRef::as_ref));
+        for test in &tests {
+            println!("== failed: {}, in {title}", test.name);
+            test.last.iter().for_each(|line| println!("{line}"));
+        }
+        let alone = |name: &str| {
+            let program = ended.program.as_ref();
+            program.is_some_and(|it| failures::passes_alone(&it.file, &it.package, name))
+        };
+        // Without the name of a test, the program itself broke.
+        match !tests.is_empty() && tests.iter().all(|test| alone(&test.name)) {
+            true => flaky.extend(tests.into_iter().map(|test| test.name)),
+            false => failed.push(title),
+        }
+    }
+    let flaky = failures::flaky_lines(&flaky);
+    flaky.iter().for_each(|line| println!("{line}"));
+    FLAKY.set(flaky).unwrap_or_default();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("these failed:\n  {}", failed.join("\n  ")))
+}
+
+/// The lines about flaky tests, which the gate prints last.
+pub(crate) fn flaky() -> &'static [String] {
+    FLAKY.get().map_or(&[], Vec::as_slice)
 }
 
 /// Runs `jobs`, `at_once` at a time and in their order; `end` is given each when it has ended.
@@ -377,7 +425,7 @@ mod tests {
 
     #[test]
     fn programs_that_begin_first_exist() {
-        let tree = tree::Tree::of_repository().unwrap();
+        let Some(tree) = tree::Tree::for_test() else { return };
         for name in LONGEST {
             let sources = [format!("tests/{name}.rs"), format!("tests/{name}/main.rs")];
             let is_it = |path: &str| sources.iter().any(|source| path.ends_with(source));

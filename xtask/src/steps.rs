@@ -35,7 +35,16 @@ pub(crate) fn check() -> Result<(), String> {
     for manifest in OUTSIDE {
         step(cargo().args(["fmt", "--manifest-path", manifest, "--check"]))?;
     }
-    step(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    lock_files()?;
+    step(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     // The mount tool without its optional features.
     let lean = ["clippy", "-p", "uvfs", "--all-targets", "--no-default-features"];
     step(cargo().args(lean).args(["--", "-D", "warnings"]))?;
@@ -57,6 +66,28 @@ pub(crate) fn check() -> Result<(), String> {
     }
     other_processor()?;
     oldest_compiler()
+}
+
+/// Fails if a workspace has a stale lock file. Those outside are built seldom, and one was found stale by a reader.
+fn lock_files() -> Result<(), String> {
+    for manifest in std::iter::once("Cargo.toml").chain(OUTSIDE) {
+        let mut update = cargo();
+        update.args(["update", "--workspace", "--locked", "--quiet", "--manifest-path", manifest]);
+        let output = update.output().map_err(|error| format!("cargo update: {error}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match output.status.success() {
+            true => println!("== {manifest}: its lock file is up to date"),
+            false if errors.contains("--locked was passed") => {
+                let remedy = format!("`cargo update --workspace --manifest-path {manifest}`");
+                return Err(format!("{manifest}: its lock file is stale; {remedy}"));
+            }
+            // Rivals' crates, and no index to look them up in.
+            false => skips::step(format_args!(
+                "{manifest}: its lock file was not compared; no index of crates"
+            )),
+        }
+    }
+    Ok(())
 }
 
 /// Packages every crate that is published. A dependency for tests that was named by version once made a circle, so that
@@ -187,6 +218,7 @@ pub(crate) fn ci() -> Result<(), String> {
     let done = done.and_then(|()| if MUST_RUN.get().is_some() { skips::judge() } else { Ok(()) });
     gate.end();
     timing::summary();
+    programs::flaky().iter().for_each(|line| println!("{line}"));
     done
 }
 

@@ -13,15 +13,16 @@
 //! W4. A run that failed makes its pages dirty, then notes its error, then ends their state *written*. Say a thread
 //!     read the count of errors, and then finds a page neither dirty nor being written. If the page did not arrive, the
 //!     thread finds a new count.
+//! W5. A run that arrived counts its pages as stored, then ends their state *written*: an `fsync` that waited for them
+//!     finds them counted.
 //!
-//! Why W4 needs that order: an `fsync` reads the count, marks the dirty pages, and waits for those being written. If it
-//! marks after the page is dirty again, it writes the page itself. If it marks before, it read the count before the
-//! error was noted. The page is being written until after that, so the wait ends with a new count. Say the error were
-//! noted first, and an `fsync` came between the note and the dirty page. It would find a count that is already new, no
-//! dirty page to mark, and then none that is being written. It would return success for a page that had failed.
+//! Why W4 needs that order: a page that was dirty again before its error was noted is written by an `fsync` that marks
+//! after that. An `fsync` that marks before it read the old count, and waits until the new one is there. With the error
+//! noted first, an `fsync` between the two steps finds a new count, no dirty page, and then none being written: success
+//! for a page that had failed.
 //!
 //! Progress: an `fsync` ends with the runs that were in progress, and writes a page at most twice.
-//! Checked by `model_an_fsync_beside_a_run_that_fails`, `model_two_fsyncs_and_a_store_that_fails_once`.
+//! Checked by `model_an_fsync_beside_a_run_that_fails`, `model_an_fsync_finds_arrived_pages_counted` and others.
 
 /// The pages of one file, as an `fsync` sees them.
 pub trait Marked {
@@ -58,6 +59,15 @@ pub trait Fail {
 
     /// Notes the error.
     fn note_error(&mut self);
+
+    /// Ends the state *written* of its pages, and wakes the threads that wait for that.
+    fn end(&mut self);
+}
+
+/// A run of pages that the store took.
+pub trait Arrive {
+    /// Counts its pages as stored.
+    fn count(&mut self);
 
     /// Ends the state *written* of its pages, and wakes the threads that wait for that.
     fn end(&mut self);
@@ -100,5 +110,11 @@ pub fn begin(run: &mut impl Begin) {
 pub fn fail(run: &mut impl Fail) {
     run.make_dirty();
     run.note_error();
+    run.end();
+}
+
+/// The store took `run` (W5).
+pub fn arrive(run: &mut impl Arrive) {
+    run.count();
     run.end();
 }

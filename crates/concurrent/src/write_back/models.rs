@@ -1,7 +1,7 @@
 //! The two protocols, with pages, a store and a clock of their own.
 
 use super::due::{Next, Place, Places, WaitsFor, Wake};
-use super::marked::{self, Begin, Fail, Marked};
+use super::marked::{self, Arrive, Begin, Fail, Marked};
 use crate::primitive::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::primitive::model::{Model, reached};
 use loom::sync::{Arc, Mutex};
@@ -23,6 +23,8 @@ struct File {
     fails: AtomicBool,
     /// The store has the page.
     arrived: AtomicBool,
+    /// The page is counted as stored.
+    counted: AtomicBool,
 }
 
 // ORDERING: SeqCst, all of the model's; it checks the order of steps, and the product's words have models of their own.
@@ -60,8 +62,7 @@ impl Marked for File {
             return (1, true);
         }
         self.arrived.store(true, SeqCst);
-        self.writing.store(false, SeqCst);
-        self.state.store(CLEAN, SeqCst);
+        marked::arrive(&mut Page(self));
         (1, false)
     }
 
@@ -103,6 +104,35 @@ impl Fail for Page<'_> {
         self.0.writing.store(false, SeqCst);
         self.0.state.store(DIRTY, SeqCst);
     }
+}
+
+impl Arrive for Page<'_> {
+    fn count(&mut self) {
+        self.0.counted.store(true, SeqCst);
+    }
+
+    fn end(&mut self) {
+        self.0.writing.store(false, SeqCst);
+        self.0.state.store(CLEAN, SeqCst);
+    }
+}
+
+/// W5. A store had failed and was back, and `write_back_all` returned while 32 KiB still counted as dirty: the run of
+/// another thread had arrived and was not counted yet. Fails if `arrive` ends the run before it counts the pages.
+#[test]
+fn model_an_fsync_finds_arrived_pages_counted() {
+    Model::new(3, &["the fsync waited", "the run had ended"]).preemptions(3).check(|| {
+        let file = Arc::new(File::default());
+        file.state.store(WRITING, SeqCst);
+        file.writing.store(true, SeqCst);
+        let other = file.clone();
+        let run = thread::spawn(move || marked::arrive(&mut Page(&other)));
+        let ended = file.state.load(SeqCst) == CLEAN;
+        assert!(marked::write_marked(&*file, 3), "no run failed");
+        assert!(file.counted.load(SeqCst), "it returned, and the page is not counted");
+        reached(if ended { "the run had ended" } else { "the fsync waited" });
+        run.join().unwrap();
+    });
 }
 
 /// W3, W4: an `fsync` that returns success finds the page in the store, and one that fails has tried to write it. Fails

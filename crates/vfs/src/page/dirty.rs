@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(files.next(&mut round).map(|file| file.inode), Some(file.inode));
         // The store refuses the thread, and takes an fsync's data before the thread records the refusal.
         file.failed(&Error::from(std::io::Error::from_raw_os_error(5)));
-        file.answered(0, Outcome::Written);
+        file.answered(Outcome::Written);
         files.postpone(file, now);
         assert_eq!(files.next(&mut round).map(|file| file.inode), None);
         let next = files.next_due(&round, delay);
@@ -479,7 +479,7 @@ mod tests {
         first.failed(&Error::from(std::io::Error::from_raw_os_error(5)));
         files.postpone(&first, now);
         assert!(files.next(&mut round).is_some());
-        first.answered(0, Outcome::Written);
+        first.answered(Outcome::Written);
         // Whether the round returns it again or not, a thread must look at it.
         while let Some(file) = files.next(&mut round) {
             assert!(file.due(now, delay, false) <= now);

@@ -446,11 +446,17 @@ impl FilePages {
         helps
     }
 
-    /// The store answered about a run: `less` fewer pages wait to be written.
-    pub(super) fn answered(&self, less: u64, outcome: Outcome) {
-        self.cache.dirty_less(less);
+    /// Fewer pages wait to be written, by `pages`.
+    pub(super) fn count_less(&self, pages: u64) {
+        self.cache.dirty_less(pages);
+        self.local().unwritten -= pages as i64;
+    }
+
+    /// The store answered about a run, and the pages are counted and no longer being written.
+    pub(super) fn answered(&self, outcome: Outcome) {
+        // Only now can a thread that waits for room evict them.
+        self.cache.progress.made();
         let mut local = self.local();
-        local.unwritten -= less as i64;
         if outcome == Outcome::Written {
             let was_paused = local.pause.take().is_some();
             local.warned = false;
@@ -644,8 +650,8 @@ impl FilePages {
     pub(super) fn take_out(&self, mut locked: Locked<'_>) {
         let (index, id) = (locked.page().index(), locked.page().id());
         if locked.clear_dirty() {
-            self.cache.dirty_less(1);
-            self.local().unwritten -= 1;
+            self.count_less(1);
+            self.cache.progress.made();
         }
         self.tree.remove_if(index, id.to_value(), &epoch::pin());
         self.cache.leaves(id);

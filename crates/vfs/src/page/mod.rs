@@ -354,7 +354,6 @@ impl PageCache {
     fn dirty_less(&self, pages: u64) {
         // ORDERING: Relaxed; a count that may lag. The lock of `progress` orders it for threads that wait for room.
         self.dirty.fetch_sub(pages as i64, Relaxed);
-        self.progress.made();
     }
 
     /// Pages dirty or being written.

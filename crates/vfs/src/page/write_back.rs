@@ -14,7 +14,7 @@
 //! W1. A page that is dirty and not locked has the tag [`Tag::Dirty`].
 //! W2. A page is `WRITING` from the copy of its bytes until the store has answered about them.
 //!
-//! W3 and W4, for failed runs and concurrent `fsync`s, are in [`uvfs_concurrent::write_back::marked`], with models.
+//! W3 to W5, for the ends of runs beside concurrent `fsync`s, are in [`uvfs_concurrent::write_back::marked`], with models.
 //!
 //! # Why
 //! Index order and large runs, because every store is slow per request. Where other programs change the store, a run
@@ -161,7 +161,9 @@ impl Core {
     pub(super) fn end_run(&self, mut run: WritingRun<'_>, result: Result<()>) -> Result<u64> {
         match result {
             Ok(()) => {
-                let count = run.end(Outcome::Written);
+                let count = run.writing.len() as u64;
+                marked::arrive(&mut Arrived { run: &mut run, count });
+                run.pages.answered(Outcome::Written);
                 self.pages.counters.runs_written.hit();
                 self.pages.counters.pages_written.add(count);
                 Ok(count)
@@ -685,20 +687,11 @@ impl<'a> WritingRun<'a> {
         marked::fail(&mut Failed { run: self, error });
     }
 
-    /// The store has answered. Returns the pages of the run, once.
+    /// The store has answered. Returns how many of the pages a write meanwhile has made dirty and counted again.
     fn end(&mut self, outcome: Outcome) -> u64 {
         let writing = std::mem::take(&mut self.writing);
-        let count = writing.len() as u64;
-        if count == 0 {
-            return 0;
-        }
-        let guard = epoch::pin();
-        self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &guard);
-        drop(guard);
-        // A page that was written to meanwhile is dirty again and stays counted.
-        let less = writing.iter().filter(|page| page.end_writing(outcome)).count() as u64;
-        self.pages.answered(less, outcome);
-        count
+        self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &epoch::pin());
+        writing.iter().filter(|page| page.end_writing(outcome)).count() as u64
     }
 }
 
@@ -717,6 +710,23 @@ impl marked::Begin for Begun<'_> {
         let guard = epoch::pin();
         self.pages.tree.clear_tags(self.range.clone(), Tag::Dirty, &guard);
         self.pages.tree.clear_tags(self.range.clone(), Tag::ToWrite, &guard);
+    }
+}
+
+/// A run that the store took.
+struct Arrived<'a, 'p> {
+    run: &'a mut WritingRun<'p>,
+    count: u64,
+}
+
+impl marked::Arrive for Arrived<'_, '_> {
+    fn count(&mut self) {
+        // A write that made a page dirty meanwhile has counted it again.
+        self.run.pages.count_less(self.count);
+    }
+
+    fn end(&mut self) {
+        self.run.end(Outcome::Written);
     }
 }
 
@@ -742,7 +752,10 @@ impl marked::Fail for Failed<'_, '_> {
     }
 
     fn end(&mut self) {
-        self.run.end(Outcome::Again);
+        // These pages are dirty once, and were counted twice.
+        let twice = self.run.end(Outcome::Again);
+        self.run.pages.count_less(twice);
+        self.run.pages.answered(Outcome::Again);
     }
 }
 
