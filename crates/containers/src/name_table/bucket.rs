@@ -152,7 +152,7 @@ impl Bucket {
         unsafe { self.find_among_equal_tags(hash, parent, name) }
     }
 
-    /// The same as `find`, slot by slot: another key has the same tag.
+    /// Finds as `find` does, slot by slot: another key has the same tag.
     ///
     /// # Safety
     /// The same as for `find`.
@@ -178,7 +178,7 @@ impl Bucket {
         unsafe { self.words::<V>() }.map(|(_, entry)| entry)
     }
 
-    /// The same as `entries`, with each slot's word.
+    /// The entries, each with its slot's word.
     ///
     /// # Safety
     /// The same as for `find`.

@@ -31,7 +31,7 @@ const CORRELATED_ONE_IN: usize = 128;
 /// The outcome of a call of [`Queues::candidates`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// As many frames as wanted.
+    /// All the frames that were wanted.
     Full,
     /// Fewer, because many pages had been used: ask again.
     Short,
@@ -158,7 +158,7 @@ impl Queues {
         self.admit_as(access, frame, key, (Class::Normal, false));
     }
 
-    /// The same as [`Queues::admit`], with a class; if `ahead`, before any use: the first use will not count.
+    /// Admits as [`Queues::admit`] does, with a class; if `ahead`, before any use: the first use will not count.
     ///
     /// # Panics
     /// The same as for [`Queues::admit`].
