@@ -98,8 +98,8 @@ impl Guard {
         unsafe { self.slot.as_ref().retire(bytes, Deferred::new(free)) };
     }
 
-    /// As [`Guard::defer`], for a bare pointer and the function that frees it. Never allocates for
-    /// the pair.
+    /// Defers as [`Guard::defer`] does, for a bare pointer and the function that frees it. Never allocates for the
+    /// pair.
     ///
     /// # Safety
     /// `ptr` is unlinked: no reader that pins from now on can reach it. `free` may be called on it,

@@ -27,7 +27,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 /// The reason why an item waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
-    /// Its delay runs since a moment; none if it is due at once.
+    /// The item's delay runs since a moment; without a moment the item is due at once.
     Ripening,
     /// The store failed: the item is not tried again before a moment.
     Paused,
@@ -236,7 +236,7 @@ impl<M: Copy + Ord> Wake<M> {
         self.at
     }
 
-    /// The same as [`Wake::next`], if a further step may begin, of which at most `most` may run.
+    /// The moment of [`Wake::next`], if a further step may begin, of which at most `most` may run.
     pub fn next_if_fewer(&self, most: usize) -> Option<M> {
         self.at.filter(|_| self.looking < most)
     }

@@ -93,7 +93,7 @@ impl Ticks {
     /// No time.
     pub(super) const ZERO: Ticks = Ticks(0);
 
-    /// The same, marked.
+    /// These ticks, marked.
     pub(super) fn marked(self) -> Self {
         Self(self.0 | Self::MARK)
     }
