@@ -35,7 +35,7 @@ impl Inode {
         parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
     }
 
-    /// Of a directory: records the parent from a question at `ticket`. A later answer stays; returns false if that is
+    /// Records the parent of a directory from a question at `ticket`. A later answer stays; returns false if that is
     /// another parent.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) -> bool {
         if self.id == InodeId::ROOT {

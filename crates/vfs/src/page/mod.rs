@@ -460,7 +460,7 @@ impl<'a> Buffer<'a> {
         self
     }
 
-    /// Its memory, which stays counted until [`Buffer::of`] takes it back.
+    /// Takes the memory out, which stays counted until [`Buffer::of`] takes it back.
     fn into_bytes(mut self) -> Vec<u8> {
         let data = std::mem::take(&mut self.data);
         std::mem::forget(self);
