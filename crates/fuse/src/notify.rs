@@ -32,7 +32,7 @@ use uvfs_vfs::{ChangeSink, InodeId, Name};
 const LANES: usize = 4;
 /// Notices queued in a lane before they collapse.
 const QUEUE_MAX: usize = 16_384 / LANES;
-/// Of these, notices that expire missing names to free room: they never make the queue collapse.
+/// Notices of a lane that expire missing names to free room, at most: they never make the queue collapse.
 const OURS_MAX: usize = QUEUE_MAX / 4;
 
 enum Notice {
@@ -229,7 +229,7 @@ struct Early {
 }
 
 impl Early {
-    /// As long as a thread may take to read its reply, with some reserve.
+    /// The time that a thread may take to read its reply, with some reserve.
     const PAUSE: Duration = Duration::from_millis(2);
     /// In all a minute, and a pause takes longer on a busy machine: attributes are hardly valid for longer.
     const SENT_MAX: u32 = 30_000;
