@@ -7,11 +7,12 @@
 //! # Concurrency
 //! A request handler must never send. For a notice about an entry the kernel takes the directory's lock; it may already
 //! hold that lock for the very request being handled, and the mount would hang. So handlers and watchers only queue,
-//! and [`LANES`] threads send, each from a queue of its own. Notices about one directory or file take one lane, in
-//! order. A queue is bounded and collapses into "forget everything" when it overflows. A sending thread holds no lock
-//! while it sends. A notice about an inode that the kernel does not have, yet holds, is sent again until the kernel has
-//! it: a reply that makes the inode may be on its way, with attributes from before the news, and a new inode has no
-//! version to compare ([`Early`]). A thread that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
+//! and [`LANES`] threads send, each from a queue of its own. Notices about one inode, and about names in it, take one
+//! lane, in order; so do those about missing names of one node id, maybe another lane. A queue is bounded and collapses
+//! into "forget everything" when it overflows. A sending thread holds no lock while it sends. A notice about an inode
+//! that the kernel does not have, yet holds, is sent again until the kernel has it: a reply that makes the inode may be
+//! on its way, with attributes from before the news, and a new inode has no version to compare ([`Early`]). A thread
+//! that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
 //!
 //! # Why
 //! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that directory also

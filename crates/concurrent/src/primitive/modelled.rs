@@ -4,7 +4,8 @@
 //! The methods that this crate uses, with `std`'s names and meaning. Compiled only under `--cfg loom`. [`super::model`]
 //! runs the models and passes learned places from one exploration to the next.
 //!
-//! # Why loom chooses the schedules to explore from the last access of each object. A write that is not ordered after
+//! # Why
+//! loom chooses the schedules to explore from the last access of each object. A write that is not ordered after
 //! it gets a schedule in which it comes first. loom remembers *one* access, so a load hides the loads before it. Thread
 //! A: `x.load`. Thread B: `x.load; x.compare_exchange`. The last access before B's write is B's own load, and loom
 //! never tries B before A.

@@ -15,7 +15,7 @@
 //! Q2. An item's place is no later than its due moment. A step that finds a place too early moves it; a thread that
 //!     makes an item due sooner moves it at once.
 //! Q4. A thread looks no later than the first item is due. A step ends with a moment to look again for each item that
-//!     is then in [`Places`]. A thread that makes an item due, or inserts one, afterwards reports that to [`Wake`],
+//!     is then in [`Places`]. A thread that inserts an item or makes one due afterwards reports that to [`Wake`],
 //!     which keeps the earlier of two moments, also during a step. The step ends with [`Wake::ended`], which also keeps
 //!     the earlier one.
 //!

@@ -9,7 +9,8 @@
 //! Loads, locks and changes one bucket and the overflow buckets behind its link. [`super`] chooses
 //! the bucket, handles removed entries, and defines the invariants cited here.
 //!
-//! # Why Tag and address are one word, so one store publishes an entry and one removes it. A key
+//! # Why
+//! Tag and address are one word, so one store publishes an entry and one removes it. A key
 //! has a home slot, which holds three of four keys at the usual load: one load, and a branch that
 //! is predicted for names in frequent use. Otherwise a reader takes the smallest of `slot ^ tag`.
 //! Where the tags are equal that is the bare address, and smaller than any other, so seven slots

@@ -3,7 +3,8 @@
 //! # Boundary
 //! Frame numbers and hashes of pages. Plain data: the caller excludes other threads, and reports evictions.
 //!
-//! # Classes Pages to evict first ([`Class::Once`]) and pages to keep ([`Class::Keep`]) have a queue each, beside the
+//! # Classes
+//! Pages to evict first ([`Class::Once`]) and pages to keep ([`Class::Keep`]) have a queue each, beside the
 //! two of the policy. The `Once` queue is emptied before all others, in order of admission, used or not. Only a page
 //! that was read ahead and not used yet is skipped, once: otherwise its read would be wasted. The `Keep` queue is
 //! searched when no other page is left, or when it has more than seven eighths of all pages. A used page gets one more

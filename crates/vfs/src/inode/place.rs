@@ -12,8 +12,6 @@
 //! A directory has one name, so its parent is exact. A file may have many: the directory where it was last found is
 //! enough to decide which cleans and policies concern it. Weakness: a file with names in two directories is asked for
 //! again when it was found in the other one.
-//! enough to decide which cleanings and policies concern it. Weakness: a file with names in two
-//! directories is asked for again when it was found in the other one.
 
 use super::rest::Parent;
 use super::{Inode, NOWHERE, Node, Ticket, flag};

@@ -1,7 +1,7 @@
 //! The page cache: file data of stores that are slower than memory.
 //!
 //! Keeps pages of 4 KiB, reads ahead, writes back, and stays within the budget. Not used for stores in memory, nor for
-//! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_concurrent` has replacement, tree, frames.
+//! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_containers` has replacement, tree, frames.
 //!
 //! # Concurrency
 //! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_containers::frame`]).

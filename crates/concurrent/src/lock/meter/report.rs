@@ -3,7 +3,8 @@
 //! # Boundary
 //! Numbers and names; [`super::layout`] prints them. Plain data, so that a report can also come from another process.
 //!
-//! # Why All acquisitions are counted. Of the holds a sample is timed: every one after a wait, and one in N of the
+//! # Why
+//! All acquisitions are counted. Of the holds a sample is timed: every one after a wait, and one in N of the
 //! others. The two kinds are kept apart, because a contended lock is often held long. A mean over both samples would
 //! give the rare kind too much weight. Means and utilisation weigh each kind by its frequency. Weakness: a maximum is
 //! the largest timed one; the longest hold of all may not have been timed.
