@@ -28,9 +28,9 @@ const INLINE_BYTES_MAX: usize = 23;
 
 /// How a map keeps a name and its directory.
 pub(crate) trait Form: 'static {
-    /// As it is kept.
+    /// A key as the map keeps it.
     type Key: Hash + Eq + Clone + Send + Sync + 'static;
-    /// As it is asked for.
+    /// A key as a lookup passes it.
     type Query<'a>: Hash + Equivalent<Self::Key>;
 
     /// `name` in the directory `parent`, to be kept.

@@ -28,7 +28,7 @@ static QUEUE: LockClass = LockClass::new(9_000, "users-queue", "when a disk is f
 const WARM: usize = 2;
 /// Bytes under one lock.
 const STRETCH_BYTES: u64 = 16 << 10;
-/// Of a request without its bytes, of a flush, and of a byte: a solid-state disk.
+/// Times of a request without its bytes and of a flush, and bytes in a microsecond: a solid-state disk.
 const REQUEST: Duration = Duration::from_micros(1);
 const FLUSH: Duration = Duration::from_micros(20);
 const BYTES_A_MICROSECOND: u64 = 4_000;

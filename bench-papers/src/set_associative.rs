@@ -25,7 +25,7 @@ use uvfs_concurrent::lock::meter;
 const CORES: [usize; 5] = [1, 2, 5, 16, 64];
 /// Words of work between two accesses; see the module.
 const WORK: usize = 1000;
-/// Of the lines that rivals are asked by.
+/// Version of the lines by which the bench asks rivals.
 const PROTOCOL: u32 = 1;
 /// The paper's figure.
 const CONTENDED_AIM: f64 = 0.1;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Taken {
     /// On the clock, from the barrier to the last client's end.
     pub(crate) wall: Duration,
-    /// Their CPU time together, kernel included.
+    /// CPU time of all clients together, kernel included.
     pub(crate) cpu: Duration,
 }
 

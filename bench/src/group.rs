@@ -64,7 +64,7 @@ impl Controller {
 }
 
 impl Group {
-    /// Its folder.
+    /// Folder of the group.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -75,7 +75,7 @@ impl Group {
         fs::write(&path, bytes.to_string()).map_err(context(path.display()))
     }
 
-    /// Their memory.
+    /// Memory in use by the group's members.
     pub(crate) fn usage(&self) -> io::Result<u64> {
         let path = self.folder.join(self.controller.usage);
         let text = fs::read_to_string(&path).map_err(context(path.display()))?;

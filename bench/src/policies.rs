@@ -184,7 +184,7 @@ struct Scene {
     store: Store,
     vfs: Arc<Vfs>,
     top: Directory,
-    /// Of the working set.
+    /// Objects in the working set.
     objects: usize,
     page: Vec<u8>,
     random: u64,

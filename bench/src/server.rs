@@ -142,7 +142,7 @@ impl Server {
         &self.mountpoint
     }
 
-    /// Its process.
+    /// Process id of the server.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

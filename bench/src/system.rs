@@ -24,9 +24,9 @@ pub(crate) enum System {
     Host,
     /// `uvfs mount dir:...` with defaults.
     Uvfs,
-    /// The same, with no lifetimes for names and attributes: every request reaches the host.
+    /// `Uvfs` with no lifetimes for names and attributes: every request reaches the host.
     UvfsUncached,
-    /// The same as `Uvfs`, with all data through the daemon.
+    /// `Uvfs` with all data through the daemon.
     UvfsNoPassthrough,
     /// `uvfs mount dir:... --page-cache write-back`.
     UvfsWriteBack,
@@ -34,15 +34,15 @@ pub(crate) enum System {
     UvfsMemory,
     /// The transport of uvfs answering constants, with as many readers as uvfs has.
     Bare,
-    /// The same with a single reader.
+    /// `Bare` with a single reader.
     BareOneReader,
-    /// The same by io_uring.
+    /// `Bare` by io_uring.
     BareRing,
     /// The crate `fuser` answering the same constants, with as many readers as uvfs has.
     FuserBare,
     /// libfuse's low-level passthrough example, unchanged.
     LibfusePassthrough,
-    /// The same, with one thread (`-s`).
+    /// `LibfusePassthrough` with one thread (`-s`).
     LibfusePassthroughOneThread,
     /// libfuse's passthrough example that uses paths (`passthrough_fh`), and so needs no descriptor
     /// for each inode.

@@ -18,7 +18,7 @@ pub struct Scene {
     pub hostile: Hostile,
     /// The core.
     pub vfs: Arc<Vfs>,
-    /// Its root.
+    /// Root directory of the core.
     pub top: Directory,
     _watchdog: Watchdog,
 }
@@ -29,7 +29,7 @@ impl Scene {
         Self::with(VfsConfig::default())
     }
 
-    /// The same, so configured.
+    /// A scene with this configuration.
     pub fn with(config: VfsConfig) -> Self {
         Self::over(hostile().claiming(|can| can.caching = PageCaching::Core), config)
     }

@@ -57,7 +57,7 @@ pub struct Event {
     pub returned: u64,
     /// The operation.
     pub act: Act,
-    /// Its result.
+    /// Result of the operation.
     pub saw: Saw,
 }
 
@@ -143,7 +143,7 @@ fn wrong_kind(wants_directory: bool) -> Saw {
 pub struct History {
     /// The names before.
     pub before: Names,
-    /// Of each thread, in its order.
+    /// Events of each thread, in its order.
     pub threads: Vec<Vec<Event>>,
     /// The names afterwards.
     pub after: Names,

@@ -70,7 +70,7 @@ impl Objects {
         Self { state: Arc::new(Mutex::new(&OBJECTS, State::default())), can }
     }
 
-    /// The same store, with capabilities changed by `change`.
+    /// Returns the store with capabilities changed by `change`.
     #[must_use]
     pub fn claiming(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
         change(&mut self.can);
@@ -82,7 +82,7 @@ impl Objects {
         self.state.lock().refusals = count;
     }
 
-    /// Its writes so far.
+    /// Writes that the store got so far.
     pub fn given(&self) -> Vec<Given> {
         self.state.lock().given.clone()
     }

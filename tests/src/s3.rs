@@ -446,7 +446,7 @@ const MARK: &str = "x-amz-meta-uvfs-put";
 /// Headers of an object by their names.
 type Metadata = BTreeMap<String, String>;
 
-/// Of the headers of a request, those that an object keeps.
+/// The headers of a request that an object keeps.
 fn metadata_in(headers: &BTreeMap<String, String>) -> Metadata {
     let is_kept = |name: &str| {
         let plain = name == "cache-control" || name == "expires" || name.starts_with("content-");

@@ -46,7 +46,7 @@ pub fn byte_of(version: u64) -> u8 {
 }
 
 impl Versioned {
-    /// Its first version, of `size` bytes. `with_bytes`: its reads name the version that they are of.
+    /// A file with its first version, of `size` bytes. `with_bytes`: reads name the version that they are of.
     pub fn new(size: usize, with_bytes: bool) -> Self {
         let content = vec![byte_of(1); size];
         // The time never changes.

@@ -26,7 +26,7 @@ impl Watchdog {
         Self::with_rescue(limit, || {})
     }
 
-    /// As [`Watchdog::new`], with something to do before the end.
+    /// A watchdog as by [`Watchdog::new`], with something to do before the end.
     pub fn with_rescue(limit: Duration, rescue: impl FnOnce() + Send + 'static) -> Self {
         let name = std::thread::current().name().unwrap_or("a test").to_owned();
         let (alive, watched) = channel::<()>();

@@ -417,8 +417,8 @@ fn a_name_is_hashed_once_from_the_first_look_to_the_insertion() {
     assert_eq!(least(&lookup), (1, 2, 0), "a frontend's question after it");
 }
 
-/// The same for changes. Looks of a creation: to take the name out of the cache, and to insert it. A removal and a move
-/// find the object first.
+/// Changes take few looks, too. A creation looks to take the name out of the cache, and to insert it. A removal and a
+/// move find the object first.
 #[test]
 fn a_change_hashes_each_of_its_names_once() {
     let vfs = vfs_over(&hostile(), VfsConfig::default());

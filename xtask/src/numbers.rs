@@ -33,7 +33,7 @@ struct Row {
 }
 
 impl Row {
-    /// Of a rate, more is better; of a time, less.
+    /// Whether more is better, as of a rate; of a time, less is.
     fn is_rate(&self) -> bool {
         self.unit.ends_with("/s")
     }

@@ -38,7 +38,7 @@ static FLAKY: OnceLock<Vec<String>> = OnceLock::new();
 /// A test program that cargo has built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Program {
-    /// As cargo names targets: `walk`, `uvfs_vfs`.
+    /// Name of the target in cargo's form: `walk`, `uvfs_vfs`.
     target: String,
     /// In cargo's form: `tests/walk.rs`, `unittests src/lib.rs`.
     source: String,
@@ -63,14 +63,14 @@ impl Program {
         })
     }
 
-    /// As `cargo test` runs it.
+    /// The command by which `cargo test` runs it.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
         command
     }
 
-    /// As `cargo test` announces it.
+    /// The line by which `cargo test` announces it.
     fn title(&self) -> String {
         let file = self.file.strip_prefix(crate::tree::root()).unwrap_or(&self.file);
         format!("     Running {} ({})", self.source, file.display())

@@ -96,7 +96,7 @@ pub(crate) struct TestTimes {
 }
 
 impl TestTimes {
-    /// Of a run with so many tests at a time.
+    /// Times of a run with so many tests at a time.
     pub(crate) fn new(threads: usize) -> Self {
         Self {
             threads: threads.max(1),

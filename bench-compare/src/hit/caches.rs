@@ -34,7 +34,7 @@ const SHARDS: usize = 64;
 
 /// A cached value.
 pub(super) trait Value: Send + Sync + 'static {
-    /// Of the entry `key`.
+    /// Makes the value of the entry `key`.
     fn new(key: u64) -> Self;
 
     /// The key that it was made of; a page is copied into `buffer` for that.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uvfs_bench_workload::child::Child;
 
-/// Its variants: its lock is a spinlock, or a mutex.
+/// The variants of the xarray: its lock is a spinlock, or a mutex.
 pub(super) const NAMES: [&str; 2] = ["xarray", "xarray-mutex"];
 
 const GREETING: &str = "xarray-bench 1 xarray xarray-mutex";

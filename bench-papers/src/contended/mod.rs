@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// `[operations [threads [mode]]]`, each with its default.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Of each thread.
+    /// Operations of each thread.
     pub operations: usize,
     /// That begin together.
     pub threads: usize,

@@ -134,7 +134,7 @@ fn plain_rust(simulated: &Path, manifest: &Path) -> io::Result<PathBuf> {
     Ok(folder.join("release/map"))
 }
 
-/// Of all processes that this one has started and waited for.
+/// Processor time of all processes that this one has started and waited for.
 fn processor_seconds() -> io::Result<f64> {
     // proc_pid_stat(5): after the name in brackets, fields from the third on; 16 and 17 are these.
     const HERTZ: f64 = 100.0;

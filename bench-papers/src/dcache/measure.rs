@@ -55,7 +55,7 @@ impl Variant {
         Variant::Uvfs,
     ];
 
-    /// As on the command line.
+    /// Word on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Variant::GlobalLock => "global-lock",
@@ -98,7 +98,7 @@ pub(super) struct Run {
     pub(super) operations: u64,
     /// From the first start to the last end.
     pub(super) wall: Duration,
-    /// The same in the pass with every hold timed; the fields below are of that pass.
+    /// Duration of the pass with every hold timed; the fields below are of that pass.
     pub(super) metered_wall: Duration,
     /// The dentry cache's locks, with routines in the place of lines.
     pub(super) dcache: Vec<ClassReport>,

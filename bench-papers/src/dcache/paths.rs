@@ -64,9 +64,9 @@ pub(super) trait System: Send + Sync {
 /// An open file of some [`System`].
 #[derive(Debug)]
 pub(super) enum Open {
-    /// Of a variant: a reference.
+    /// A reference to a dentry of a variant.
     Dentry(Id),
-    /// Of the product.
+    /// A file of the product.
     File(#[allow(dead_code, reason = "held until closed")] uvfs_vfs::File),
 }
 

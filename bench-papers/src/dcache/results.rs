@@ -53,7 +53,7 @@ impl Measure {
         }
     }
 
-    /// Of one run.
+    /// The value for one run.
     pub(super) fn of(self, run: &Run, variant: Variant) -> f64 {
         let per_operation = |count: u64| count as f64 / run.operations as f64;
         match self {

@@ -248,7 +248,7 @@ impl Dentry {
             && self.name.iter().zip(&wanted.words).all(same)
     }
 
-    /// Its name and parent, under a lock that keeps them.
+    /// Name and parent of the dentry, under a lock that keeps them.
     pub(super) fn name(&self) -> Wanted {
         // ORDERING: Relaxed; the caller's lock orders it.
         let words = std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
@@ -274,7 +274,7 @@ impl Dentry {
 pub(super) struct Wanted {
     /// The directory.
     pub(super) parent: Id,
-    /// Of both parts.
+    /// Hash of both parts.
     pub(super) hash: u64,
     words: [u64; NAME_WORDS],
 }

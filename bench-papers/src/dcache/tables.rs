@@ -12,9 +12,9 @@ use uvfs_concurrent::lock::meter::{ClassReport, lockmeter_table};
 /// The number of threads that corresponds to the paper's.
 #[derive(Debug, Clone, Copy)]
 enum Machine {
-    /// Its 8-way: our largest number of threads.
+    /// The paper's 8-way: our largest number of threads.
     Large,
-    /// Its 4-way: our second largest.
+    /// The paper's 4-way: our second largest.
     Small,
 }
 

@@ -19,7 +19,7 @@ struct Samples {
     cpu: Vec<f64>,
 }
 
-/// Of one run of the bench.
+/// Figures of one run of the bench.
 #[derive(Debug)]
 pub(super) struct Figures {
     items: u64,
@@ -92,7 +92,7 @@ impl Figures {
         Some(self.items as f64 / 1e6 / self.seconds(system, pattern, threads, phase)?)
     }
 
-    /// The same by the threads' processor time, as if no other process had disturbed them.
+    /// The rate by the threads' processor time, as if no other process had disturbed them.
     pub(super) fn rate_cpu(
         &self,
         system: &str,

@@ -46,7 +46,7 @@ impl Phase {
         Phase::Remove,
     ];
 
-    /// As in cases and answers.
+    /// Word in cases and answers.
     pub(super) fn name(self) -> &'static str {
         match self {
             Phase::Insert => "insert",
@@ -65,7 +65,7 @@ impl Phase {
 pub(super) struct Span {
     /// On the clock, in seconds.
     pub(super) wall: f64,
-    /// Of all threads' processors, in seconds.
+    /// Time of all threads' processors, in seconds.
     pub(super) cpu: f64,
 }
 

@@ -55,7 +55,7 @@ impl Kind {
     /// All, in the order of the tables.
     pub const ALL: [Kind; 3] = [Kind::Buffers, Kind::Translations, Kind::Names];
 
-    /// Its name in tables.
+    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Buffers => "buffers",
@@ -69,7 +69,7 @@ impl Locking {
     /// All, in the order of the tables.
     pub const ALL: [Locking; 3] = [Locking::OneLock, Locking::QueueLocks, Locking::Rows];
 
-    /// Its name in tables.
+    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Locking::OneLock => "one-lock",

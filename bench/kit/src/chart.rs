@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 pub struct Chart {
     /// Above it.
     pub title: String,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: &'static str,
     /// The quantity of the horizontal axis.
     pub over: &'static str,

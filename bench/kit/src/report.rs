@@ -45,7 +45,7 @@ pub enum Unit {
     BytesPerItem,
     /// A part of a whole that one wishes to be large, such as hits.
     Share,
-    /// The same in hundredths.
+    /// A share in hundredths.
     Percent,
     /// Mebibytes of memory.
     Mebibytes,
@@ -64,7 +64,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As in the lines and tables.
+    /// Name in the lines and tables.
     pub fn name(self) -> &'static str {
         match self {
             Unit::CpuMicroseconds => "cpu-us/op",
@@ -137,7 +137,7 @@ struct Line<'a> {
 pub struct Row {
     /// The subject.
     pub key: Key,
-    /// Of the samples.
+    /// Unit of the samples.
     pub unit: Unit,
     /// In the order in which they were taken.
     pub samples: Vec<f64>,
@@ -184,7 +184,7 @@ impl Report {
         &self.rows[self.written..]
     }
 
-    /// Of one row.
+    /// Median and spread of one row.
     pub fn summary(&self, case: &str, system: &str, threads: usize) -> Option<Summary> {
         let is_it = |key: &Key| key.case == case && key.system == system && key.threads == threads;
         self.rows.iter().find(|row| is_it(&row.key))?.summary()
@@ -369,7 +369,7 @@ fn first_of<'r>(among: &[&str], rows: &[&'r Row]) -> Option<&'r Row> {
 /// Median, minimum and maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Of an even number of samples, the mean of the middle two.
+    /// The median; of an even number of samples, the mean of the middle two.
     pub median: f64,
     /// The least.
     pub min: f64,

@@ -7,7 +7,6 @@
 //! The best row decides about the gain, since the patch's aim is a gain somewhere. A cell is slower only if its fastest
 //! run is slower than the other's slowest. Without misses both do the same work, and half of all medians would be above
 //! the other's by chance.
-//! missed, both do the same work, and half of all medians would be above the other's by chance.
 
 use super::effect::{COLLATERAL, EFFECT, IDLE, OURS, REAPING};
 use super::figures::Figures;

@@ -20,7 +20,7 @@ const PATCH: [(u64, f64, f64); 5] = [
     (260_000, 13.443, 3.651),
 ];
 const PREFIX: &str = "reaccess-";
-/// Of sizes in bytes.
+/// Unit of sizes in bytes.
 const KIB: &str = "KiB";
 const WIDTH: usize = 18;
 
@@ -98,7 +98,7 @@ impl Figures {
         self.notes.push(line);
     }
 
-    /// Of a row.
+    /// Median and spread of a row.
     pub(super) fn summary(&self, case: &str, system: &str) -> Option<Summary> {
         self.report.summary(case, system, 1)
     }
@@ -131,7 +131,7 @@ impl Figures {
         pairs
     }
 
-    /// The same for the accesses that reached the store.
+    /// Pairs of plain and cleaned figures for the accesses that reached the store.
     pub(super) fn missed(&self) -> Vec<(String, [f64; 2])> {
         let mut pairs = Vec::new();
         for sweep in [Sweep::Files, Sweep::Bytes] {

@@ -82,11 +82,11 @@ pub(crate) struct CleanArguments {
 enum Family {
     /// Second passes over names, in process: over a simulated disk, and over a directory of the host
     Names,
-    /// The same over pages
+    /// Second passes over pages, in process
     Bytes,
-    /// The same over names, through the kernel and a mount
+    /// Second passes over names, through the kernel and a mount
     Mount,
-    /// The same over pages that the kernel has of a directory on a disk
+    /// Second passes over pages that the kernel has of a directory on a disk
     Host,
     /// How soon a cleaning takes effect, its disturbance, and its effect on other directories
     Effect,

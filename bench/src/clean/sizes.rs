@@ -18,7 +18,7 @@ pub(super) struct Sizes {
     pub(super) whole_files_step: u64,
     /// The wait of a lookup that reaches the simulated store in the timed pass, in nanoseconds.
     pub(super) lookup_wait_ns: u64,
-    /// The same for each page that is read.
+    /// The wait for each page that is read, in nanoseconds.
     pub(super) page_wait_ns: u64,
     /// Names below the cleaned directory.
     pub(super) below: [u64; 2],
@@ -121,7 +121,7 @@ pub(super) enum Way {
 impl Way {
     pub(super) const ALL: [Way; 2] = [Way::Plain, Way::Cleaned];
 
-    /// As in the names of cases.
+    /// Word in the names of cases.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Plain => "plain",
@@ -135,7 +135,7 @@ pub(super) fn names_case(files: u64, way: Way) -> String {
     format!("reaccess-{files}-{}", way.name())
 }
 
-/// The same over directories of `bytes` bytes.
+/// Name of the case of a pass over directories of `bytes` bytes.
 pub(super) fn bytes_case(bytes: u64, way: Way) -> String {
     format!("reaccess-{}KiB-{}", bytes >> 10, way.name())
 }

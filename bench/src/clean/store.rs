@@ -21,7 +21,7 @@ use uvfs_vfs::{
 const ROOT: InodeId = InodeId::ROOT;
 /// Inodes of a branch lie this many apart.
 const BRANCH_BITS: u32 = 40;
-/// Of them, those before this are its directories.
+/// Inodes of a branch before this one are its directories.
 const DIRECTORIES: u64 = 64;
 /// A directory of a chain that is not the first.
 const INNER: &[u8] = b"d";
@@ -41,7 +41,7 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    /// Of `files` empty files.
+    /// A branch of `files` empty files.
     pub(super) fn of(name: &'static str, files: u64) -> Self {
         Self { name, depth: 1, files, file_bytes: 0 }
     }
@@ -128,7 +128,7 @@ impl ComputedStore {
         Self { branches, caching, told: Arc::default(), time: Timestamp::now() }
     }
 
-    /// Its counts and switches.
+    /// The store's counts and switches.
     pub(super) fn told(&self) -> Arc<Told> {
         self.told.clone()
     }

@@ -36,7 +36,7 @@ pub(super) struct Machine {
     pub(super) commit_every_ns: u64,
     /// Blocks that may be dirty or on their way.
     pub(super) memory_blocks: u64,
-    /// As mke2fs chooses for a disk of this size.
+    /// Size of the log that mke2fs chooses for a disk of this size.
     pub(super) log_blocks: u64,
     pub(super) warm_ns: u64,
     pub(super) run_ns: u64,
@@ -137,7 +137,7 @@ impl Choice {
         1 + self.below(2 * machine.compute_ns)
     }
 
-    /// Its next operation; `next_free` has the next unused block of each group, from its beginning.
+    /// The program's next operation; `next_free` has the next unused block of each group, from its beginning.
     pub(super) fn next(&mut self, machine: &Machine, next_free: &mut [u64]) -> Operation {
         let group = if self.below(4) < 3 { self.home } else { self.below(GROUPS) };
         let (begin, size) = (group * machine.group_blocks(), machine.group_blocks());

@@ -22,7 +22,7 @@ use uvfs_ext_write::queue::{DEPTH_MAX, KINDS, PIECE, Pending, Policy, Seen, WIND
 
 /// Blocks of a piece: also the largest request of the systems of the paper's time.
 pub(super) const PIECE_BLOCKS: usize = PIECE / 4096;
-/// As `PASS_MAX` of the product's queue.
+/// `PASS_MAX` of the product's queue.
 const PASS_NS: u64 = 2_000_000;
 
 /// A policy.
@@ -30,11 +30,12 @@ const PASS_NS: u64 = 2_000_000;
 pub(super) enum System {
     /// Everything is given to the driver at once; metadata is written in place, and waited for.
     Flood,
-    /// The same; synchronous requests have a sweep of their own, and pass.
+    /// The flood; synchronous requests have a sweep of their own, and pass.
     SynchronousFirst,
-    /// The same; so do queued writes that a process waits for. All that pass go in the order of their arrival, as at the front of a list.
+    /// The flood; synchronous requests pass, and so do queued writes that a process waits for. All that pass go in the
+    /// order of their arrival, as at the front of a list.
     Promotion,
-    /// The same in a sweep.
+    /// Promotion, with those that pass in a sweep.
     PromotionSorted,
     /// The flood; metadata is written later.
     Delayed,
@@ -95,7 +96,7 @@ pub(super) enum Step {
     /// Whether it has been slowed.
     Write(u64, u64, bool),
     InPlace(u64),
-    /// Of the running transaction.
+    /// An update that is part of the running transaction.
     Update(u64),
     SyncOwn,
     Flush,

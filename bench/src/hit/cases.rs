@@ -15,9 +15,9 @@ pub(super) const PAGE: u64 = 4096;
 /// How large everything is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// Of the file that is resident.
+    /// Size of the file that is resident.
     pub(super) file_bytes: u64,
-    /// Of it, those that are read where it is hot.
+    /// Pages of that file that are read where it is hot.
     pub(super) hot_pages: u64,
     /// Reads of a page by one thread in a round.
     pub(super) reads: u64,
@@ -27,7 +27,7 @@ pub(super) struct Sizes {
     pub(super) lookups: u64,
     /// Budget of the cache that is scanned through.
     pub(super) budget_bytes: u64,
-    /// Of the file that is written.
+    /// Size of the file that is written.
     pub(super) written_bytes: u64,
 }
 
@@ -92,7 +92,7 @@ impl Case {
         Self::WriteBack,
     ];
 
-    /// As in the report. The scan has an ending for each of its phases.
+    /// Name in the report. The scan has an ending for each of its phases.
     pub(super) fn name(self, sizes: &Sizes) -> String {
         let file = bytes(sizes.file_bytes);
         match self {

@@ -93,7 +93,7 @@ impl Ours {
     }
 }
 
-/// The same as a file of a tmpfs.
+/// A file of a tmpfs with `bytes` bytes of content.
 fn kernel(bytes: u64) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(c"uvfs-bench", MemfdFlags::CLOEXEC)?;
     let mut chunk = vec![0; MIB];

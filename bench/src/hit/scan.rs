@@ -26,9 +26,9 @@ pub(super) const BEFORE: &str = "-before";
 pub(super) const DURING: &str = "-during";
 pub(super) const AFTER: &str = "-after";
 
-/// Of the budget, in percent.
+/// Size of the hot set, in percent of the budget.
 const HOT_PERCENT: u64 = 60;
-/// Of the budget, in budgets.
+/// Size of the scan, in budgets.
 const SCAN: u64 = 10;
 /// Bytes read at once by the scan.
 const PIECE: usize = 1024;

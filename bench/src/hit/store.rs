@@ -23,14 +23,14 @@ const FIRST: u64 = 2;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct NumberedStore {
-    /// Of each file; their names are their numbers, from `0` on.
+    /// Size of each file; their names are their numbers, from `0` on.
     sizes: Vec<u64>,
     asked: Arc<[Counter]>,
     time: Timestamp,
 }
 
 impl NumberedStore {
-    /// Of files of `sizes`.
+    /// A store of files of `sizes`.
     pub(super) fn new(sizes: &[u64]) -> Self {
         let asked = sizes.iter().map(|_| Counter::new()).collect();
         Self { sizes: sizes.to_vec(), asked, time: Timestamp::now() }

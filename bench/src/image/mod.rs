@@ -52,7 +52,7 @@ const QUICK: Sizes =
 /// Readers of small files, and jobs of random reads.
 const READERS: usize = 2;
 const MIB: usize = 1 << 20;
-/// Of cases that have no mount.
+/// Name of the system in cases without a mount.
 const IN_PROCESS: &str = "uvfs-in-process";
 
 /// Arguments of the bench.

@@ -33,7 +33,7 @@ pub(crate) enum System {
     Uvfs,
     /// ext4 on a loop device.
     Kernel,
-    /// Of e2fsprogs, in user space.
+    /// The mount of e2fsprogs, in user space.
     Fuse2fs,
 }
 
@@ -90,7 +90,7 @@ impl Mounted {
         Self::with(system, places, image, wanted, &[])
     }
 
-    /// The same with more `options` of our mount tool.
+    /// Mounts with more `options` of our mount tool.
     pub(super) fn with(
         system: System,
         places: &Places,

@@ -89,7 +89,7 @@ pub(super) fn source(inputs: &Path, sizes: &Sizes) -> io::Result<PathBuf> {
     Ok(tree)
 }
 
-/// The same in a mount of another source: by the file that is made last it is known to be whole.
+/// Fills a mount of another source: the file that is made last shows that the tree is whole.
 pub(super) fn fill_mount(root: &Path, sizes: &Sizes) -> io::Result<PathBuf> {
     let tree = tree_in(root, sizes);
     if !tree.join(DATA).exists() {

@@ -27,7 +27,7 @@ use uvfs_vfs::{Caller, Directory, MINIMUM_BYTES, Vfs, VfsConfig};
 
 /// One way to walk one tree.
 pub(super) trait Contestant {
-    /// As in the report.
+    /// Name in the report.
     fn name(&self) -> &str;
 
     /// Walks for about `target`; nanoseconds a walk, as each thread sees them.

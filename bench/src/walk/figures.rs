@@ -12,7 +12,7 @@ use uvfs_bench_workload::paths::Pattern;
 
 const IS_A_BOUND: &str = "names cut at 23 bytes: not a name cache; shown as a bound";
 
-/// Of the tables.
+/// Layout of the tables.
 pub(super) const LAYOUT: Layout<'static> = Layout {
     order: &[
         UVFS, UVFS_WHOLE, KERNEL, RIVALS[0], RIVALS[1], RIVALS[2], RIVALS[3], BOUNDS[0], BOUNDS[1],

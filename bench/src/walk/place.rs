@@ -66,7 +66,7 @@ impl Tmpfs {
         &self.at
     }
 
-    /// Its top directory.
+    /// Descriptor of the top directory.
     ///
     /// # Errors
     /// None while it is mounted.

@@ -173,7 +173,7 @@ impl Bench {
         watchers.end()
     }
 
-    /// As `uvfs stat --json` has it. The control socket may come a moment after the mount.
+    /// The report of `uvfs stat --json`. The control socket may come a moment after the mount.
     fn stat(&self) -> io::Result<Value> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {

@@ -23,7 +23,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 
 const FIGURES_EVERY: Duration = Duration::from_secs(2);
 const LEVEL_EVERY: Duration = Duration::from_secs(5);
-/// As in the page's script.
+/// A look at a level is followed by a pause of so many times its duration, as in the page's script.
 const RESTS: u32 = 100;
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
@@ -165,7 +165,7 @@ impl Watchers {
         Ok(Self { terminal, top, page, told, threads })
     }
 
-    /// Their processes.
+    /// Process ids of the watchers.
     pub(super) fn pids(&self) -> [(&'static str, u32); 2] {
         [("top", self.top), ("web", self.page.server.0.id())]
     }

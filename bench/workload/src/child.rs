@@ -40,7 +40,7 @@ impl Child {
         }
     }
 
-    /// Its process id.
+    /// Process id of the child.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

@@ -31,7 +31,7 @@ impl Pattern {
         Self::ALL.into_iter().find(|pattern| pattern.name() == name)
     }
 
-    /// As in cases and requests.
+    /// Word in cases and requests.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::Sequential => "sequential",
@@ -51,7 +51,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of the thread `number` of `threads`.
+    /// The keys of the thread `number` of `threads`.
     pub fn new(pattern: Pattern, number: usize, threads: usize, items: u64) -> Self {
         let (first, end) = share(number, threads, items);
         let (number, threads) = (number as u64, threads as u64);

@@ -33,7 +33,7 @@ impl Pattern {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Hot, Self::Uniform];
 
-    /// As in the names of cases.
+    /// Word in the names of cases.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
@@ -93,7 +93,7 @@ impl Paths {
         self.sizes.push(size);
     }
 
-    /// As one walks them.
+    /// The paths in the order in which they are walked.
     pub fn track(&self) -> Track<'_> {
         let text = |&begin: &u32| {
             let rest = self.text.get(begin as usize..).unwrap_or_default();

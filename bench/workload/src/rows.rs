@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const CAPACITY: usize = 16_384;
 /// Keys that are asked for, all of which fit.
 const KEYS: u64 = CAPACITY as u64 * 3 / 4;
-/// Of so many accesses one is of a key that was never asked for.
+/// One of so many accesses is of a key that was never asked for.
 const FRESH: usize = 128;
 
 /// A cache of numbered things.

@@ -34,12 +34,12 @@ pub struct Stint {
 pub struct Span {
     /// From the first begin to the last end.
     pub wall: Duration,
-    /// Of all threads' processors.
+    /// CPU time of all threads.
     pub cpu: Duration,
 }
 
 impl Span {
-    /// Of a phase that each thread did its stint of.
+    /// The span of a phase of which each thread did a stint.
     pub fn of(stints: impl Iterator<Item = Stint> + Clone) -> Self {
         let begin = stints.clone().map(|stint| stint.begin).min();
         let end = stints.clone().map(|stint| stint.end).max();

@@ -28,7 +28,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// As in requests.
+    /// Word in requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zipf => "zipf",
@@ -52,7 +52,7 @@ pub struct Traces {
     pattern: Pattern,
     entries: u64,
     length: u64,
-    /// Of each thread.
+    /// The list of each thread.
     lists: Vec<Vec<u32>>,
 }
 
@@ -109,7 +109,7 @@ impl Traces {
 struct Zipf {
     entries: u64,
     zeta: f64,
-    /// Of the first two ranks together, times `zeta`.
+    /// Sum for the first two ranks, times `zeta`.
     two: f64,
     alpha: f64,
     eta: f64,

@@ -187,7 +187,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Its bytes.
+    /// Bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

@@ -27,7 +27,7 @@ pub trait Disk {
     /// Of the file system.
     fn write(&self, path: &str, content: &[u8]) -> Result<(), String>;
 
-    /// The same, and waits until it is stable.
+    /// Writes `content` to a file, and waits until it is stable.
     ///
     /// # Errors
     /// Of the file system.

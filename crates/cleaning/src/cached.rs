@@ -247,7 +247,7 @@ fn print(text: &str, series: bool) {
     crate::print_text(&shown);
 }
 
-/// As many lines of `text` as fit on `rows`, the last one kept: it has the sums.
+/// Cuts `text` to the lines that fit on `rows`, and keeps the last one: it has the sums.
 fn cut(text: &str, rows: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     // The cursor stands below the last line.

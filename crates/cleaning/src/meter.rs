@@ -46,7 +46,7 @@ impl Meter {
         }
     }
 
-    /// Its name in reports.
+    /// Name in reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Meter::Cachestat => "cachestat",

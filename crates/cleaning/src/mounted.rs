@@ -46,7 +46,7 @@ const REMOVED: &[u8] = b"//deleted";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     mount: MountEntry,
-    /// Its path in the file system, from the root that the daemon knows.
+    /// Path of the directory in the file system, from the root that the daemon knows.
     inside: PathBuf,
 }
 
@@ -269,7 +269,7 @@ impl Target {
 enum Looked {
     /// The directory there, or why it cannot be opened.
     At(Result<OwnedFd, Errno>),
-    /// Its mount, whose source hangs: the path cannot be opened.
+    /// The mount of a path that cannot be opened, because the mount's source hangs.
     Mount(Box<MountEntry>),
 }
 

@@ -162,7 +162,7 @@ pub(super) fn start(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// As [`start`], for finding out where it is: its file system does not hear of an open.
+/// Opens as [`start`] does, to find out where `path` is: the file system does not learn of an open.
 pub(super) fn look(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
     open_at(path, offered, OFlags::PATH)
 }
@@ -192,22 +192,22 @@ fn open_at(path: &Path, offered: Offered, how: OFlags) -> Result<OwnedFd, Errno>
 /// The identity of a file, and the data for measuring it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Of the file system.
+    /// Device of the file system.
     pub(super) device: (u32, u32),
-    /// Its number in there.
+    /// Number of the inode in the file system.
     pub(super) inode: u64,
     /// How many names it has.
     pub(super) names: u64,
-    /// Its size.
+    /// Size of the file.
     pub(super) bytes: u64,
-    /// Its owner.
+    /// Owner of the file.
     pub(super) uid: u32,
     /// Whether it is a regular file.
     pub(super) regular: bool,
 }
 
 impl Identity {
-    /// Of an open file, from local knowledge: a network file system is not asked again.
+    /// Identity of an open file, from local knowledge: a network file system is not asked again.
     pub(super) fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::TYPE

@@ -47,15 +47,15 @@ counts! {
     size_bytes,
     /// Pages that were there.
     pages_before,
-    /// Of these, dirty ones.
+    /// Dirty pages that were there.
     pages_dirty_before,
-    /// Of these, pages that were being written.
+    /// Pages that were there and were being written.
     pages_writeback_before,
     /// Pages that are left.
     pages_after,
-    /// Of these, pages that are dirty or being written.
+    /// Pages that are left because they are dirty or being written.
     pages_dirty,
-    /// Of these, the others: mapped, locked, being read.
+    /// Pages that are left for another reason: mapped, locked, being read.
     pages_busy,
     /// Names that the walk brought into the kernel's cache.
     names_filled,

@@ -21,7 +21,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// As the user calls it.
+    /// The path as the user gave it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

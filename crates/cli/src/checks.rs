@@ -56,7 +56,7 @@ pub(crate) fn source_directory(path: &Path) -> Result<PathBuf, Failure> {
 pub(crate) enum Contents {
     /// It must be empty.
     MustBeEmpty,
-    /// Its entries may be hidden.
+    /// The entries may be hidden.
     MayBeHidden,
 }
 

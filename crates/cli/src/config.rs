@@ -86,7 +86,7 @@ impl Setting {
         format!("{line:<40} # {}", self.origin)
     }
 
-    /// As a word of the command line; none for a flag that is not set.
+    /// The setting as a word of the command line; none for a flag that is not set.
     fn word(&self) -> Option<OsString> {
         match (self.is_flag, self.value.as_deref()?) {
             (false, value) => Some(format!("--{}={value}", self.option).into()),
@@ -370,7 +370,7 @@ impl ConfigFile {
         all.into_iter().chain(of_one).collect()
     }
 
-    /// Its value of an option, with the table that has it.
+    /// The file's value of an option, with the table that has it.
     fn value(&self, long: &str, mountpoint: Option<&OsStr>) -> Option<(String, String)> {
         let path = mountpoint.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
         let of_one = self.table.get(MOUNTPOINT).and_then(Value::as_table).into_iter().flatten();

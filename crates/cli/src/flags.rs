@@ -365,7 +365,7 @@ pub(crate) struct StatArguments {
     /// Show locks instead of caches: how often each kind is taken, how long it is held and waited for
     #[arg(long, group = "meter", requires = "mountpoint")]
     pub(crate) locks: bool,
-    /// The same with the places that take them, in the layout of lockmeter
+    /// Show locks with the places that take them, in the layout of lockmeter
     #[arg(long, group = "meter", requires = "mountpoint")]
     pub(crate) lockmeter: bool,
     /// Show the journal of a disk image that is written: transactions, commits, waits, checkpoints
@@ -460,7 +460,7 @@ pub(crate) enum Shell {
 }
 
 impl Shell {
-    /// As on the command line.
+    /// The shell's name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Shell::Bash => "bash",
@@ -475,7 +475,7 @@ impl Shell {
 pub(crate) enum Atime {
     /// When they are not later than the last change, or a day old
     Relatime,
-    /// As relatime, and never those of directories
+    /// When relatime moves them, and never those of directories
     Nodiratime,
     /// Never
     Noatime,

@@ -53,9 +53,9 @@ const OF_THIS_RUN: [&str; 6] =
 pub(crate) struct Entry {
     source: OsString,
     mountpoint: PathBuf,
-    /// Of `uvfs mount`.
+    /// Options of `uvfs mount`.
     options: Vec<OsString>,
-    /// Of mount(8) and systemd, where no line has any.
+    /// Options of mount(8) and systemd, where no line has any.
     defaults: Vec<OsString>,
 }
 

@@ -318,7 +318,7 @@ impl Overhead {
     }
 }
 
-/// As [`Overhead::cache_bytes`], for `text` as the value of `option`.
+/// Computes [`Overhead::cache_bytes`] for `text` as the value of `option`.
 ///
 /// # Errors
 /// One line that names the option, the value, the rule and the remedy.

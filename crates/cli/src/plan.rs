@@ -67,7 +67,7 @@ pub(crate) enum Store {
 /// A disk image that was found to be one.
 #[derive(Debug)]
 pub(crate) struct OpenImage {
-    /// As users write it.
+    /// Name as users write it.
     pub(crate) name: String,
     /// The file or the device that it is in.
     pub(crate) path: PathBuf,
@@ -94,7 +94,7 @@ pub(crate) enum Opened {
 }
 
 impl Store {
-    /// As users write it.
+    /// Name as users write it.
     pub(crate) fn name(&self) -> String {
         match self {
             Store::Memory { .. } => "memory:".into(),
@@ -185,7 +185,7 @@ pub(crate) struct Options {
     pub(crate) watch: bool,
     pub(crate) passthrough: bool,
     pub(crate) control_dir: bool,
-    /// As it was asked for, if not `auto`; `frontend.queues` says what came of it.
+    /// The transport that was asked for, if not `auto`; `frontend.queues` says what came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) transport: Option<String>,
     pub(crate) page_cache: Option<String>,
@@ -194,7 +194,7 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
     pub(crate) size_bytes: Option<u64>,
-    /// Of an image that is written: `direct`, or `buffered: ` and why.
+    /// How a written image is accessed: `direct`, or `buffered: ` and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<String>,
     pub(crate) attr_timeout: String,
@@ -527,7 +527,7 @@ fn caches_pages(arguments: &MountArguments) -> bool {
     matches!(arguments.page_cache, PageCache::WriteThrough | PageCache::WriteBack)
 }
 
-/// As it is written on the command line.
+/// The value as it is written on the command line.
 fn show(flag: impl ValueEnum) -> String {
     flag.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

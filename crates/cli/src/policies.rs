@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Its number, from 1 on.
+    /// Number of the line, from 1 on.
     pub(crate) number: usize,
     /// The policy.
     pub(crate) policy: CachePolicy,
@@ -36,7 +36,7 @@ pub(crate) struct Line {
 pub(crate) struct PolicyFile {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// Its lines, without comments and empty ones.
+    /// Lines of the file, without comments and empty ones.
     pub(crate) lines: Vec<Line>,
 }
 

@@ -192,7 +192,7 @@ pub(crate) fn restrict_client() {
     }
 }
 
-/// Of the calling thread all but `kept`; those that it lacks stay lacking.
+/// Drops all capabilities of the calling thread but `kept`; those that it lacks stay lacking.
 fn drop_capabilities(kept: CapabilitySet) {
     let dropped = rustix::thread::capabilities(None).and_then(|sets| {
         let (effective, permitted) = (sets.effective & kept, sets.permitted & kept);

@@ -141,7 +141,7 @@ enum Event {
     Signal,
     /// The session has ended, for any reason.
     Ended,
-    /// Of a mount that is in use: everything was written, or tried to be.
+    /// One attempt to write back a busy mount has ended.
     Written,
     /// The last try is over.
     Finished(Verdict),

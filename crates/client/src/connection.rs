@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum Unreachable {
     /// No process serves a socket of the mount.
     Nobody,
-    /// Its socket is not for this user.
+    /// The socket is not for this user.
     NotPermitted,
     /// Something else.
     Failed(io::Error),
@@ -82,8 +82,8 @@ pub fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
     connect_within(mount, CONNECT_TIME)
 }
 
-/// As [`connect`], for a daemon that is too busy to accept no longer than `limit`. A mount that may just be starting is
-/// waited for, in any case.
+/// Connects as [`connect`] does; waits no longer than `limit` for a daemon that is too busy to accept. A mount that may
+/// just be starting is waited for, in any case.
 pub fn connect_within(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreachable> {
     loop {
         let may_start = young::may_be_starting(mount);

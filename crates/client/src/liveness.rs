@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub enum Life {
     /// A process answers for it.
     Served,
-    /// Its daemon has ended: every request fails.
+    /// The daemon has ended: every request fails.
     Dead,
     /// There was no answer in time.
     Silent,

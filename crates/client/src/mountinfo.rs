@@ -49,7 +49,7 @@ pub fn find(path: &Path) -> Result<MountEntry, Failure> {
     find_among(&read()?, path)
 }
 
-/// As [`find`], in a table already read.
+/// Finds a mount as [`find`] does, in a table already read.
 ///
 /// # Errors
 /// As [`find`].

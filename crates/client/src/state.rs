@@ -8,7 +8,7 @@ use std::io;
 /// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum State {
-    /// Its daemon answers.
+    /// The daemon answers.
     #[serde(rename = "served")]
     Served,
     /// So many clients ask its daemon that it accepts no more at the moment.
@@ -23,7 +23,7 @@ pub enum State {
     /// A program serves it that cannot be asked.
     #[serde(rename = "served without a control socket")]
     WithoutSocket,
-    /// Its daemon answers its owner and root alone.
+    /// The daemon answers its owner and root alone.
     #[serde(rename = "of another user")]
     OfAnother,
     /// It cannot be found out from here.

@@ -24,7 +24,7 @@ pub const VARIABLE: &str = "UVFS_CONTENTION";
 pub struct Configuration {
     /// [`Mode::Simulated`] or [`Mode::Recorded`].
     pub mode: Mode,
-    /// Of the jitter and of the program's random numbers.
+    /// Seed of the jitter and of the program's random numbers.
     pub seed: u64,
     /// The machine.
     pub machine: Machine,
@@ -45,7 +45,7 @@ pub struct Configuration {
     /// Layouts to try.
     #[serde(default)]
     pub layouts: Vec<Relayout>,
-    /// The same, as the user wrote them.
+    /// The layouts, as the user wrote them.
     #[serde(default)]
     pub what_if: Vec<String>,
     /// Host seconds without an instrumented access after which the program is taken to spin unseen:

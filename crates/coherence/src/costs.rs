@@ -32,7 +32,7 @@ pub(crate) struct Costs {
     memory: Vec<Ticks>,
     /// Per node, all nodes from near to far.
     near: Vec<Vec<u8>>,
-    /// Of a latency, in 65536ths.
+    /// Jitter of a latency, in 65536ths.
     jitter: u64,
 }
 

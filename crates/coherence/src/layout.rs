@@ -51,7 +51,7 @@ struct Range {
     row: u64,
     /// Elements.
     count: u64,
-    /// Of the new block; zero if it is the old one.
+    /// The new block; zero if it is the old one.
     block: Block,
 }
 

@@ -43,7 +43,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// Other accesses between two looks at a word, up to which they are one wait.
 const SPIN_ACCESSES: u64 = 16;
-/// The same after a failed try: parking takes some.
+/// Other accesses between two looks after a failed try: parking takes some.
 const TRY_ACCESSES: u64 = 2000;
 /// Words that a thread can be waiting on at a time.
 const CHAINS: usize = 4;
@@ -61,19 +61,19 @@ const BLOCK_SHIFT: u32 = 6;
 /// The thread that makes an access, the place and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Of the word.
+    /// Address of the word.
     pub address: u64,
-    /// Of the word.
+    /// Size of the word in bytes.
     pub bytes: u32,
     /// The thread.
     pub thread: u32,
-    /// Its core.
+    /// The thread's core.
     pub core: u32,
     /// The site.
     pub site: u32,
     /// The thread's clock before the access.
     pub begin: Ticks,
-    /// Its clock after.
+    /// The thread's clock after the access.
     pub end: Ticks,
     /// Accesses of the thread so far, of any kind.
     pub accesses: u64,
@@ -125,7 +125,7 @@ type Away = Option<(Ticks, Ticks)>;
 #[derive(Debug, Clone, Copy)]
 struct Want {
     address: u64,
-    /// Of its chain.
+    /// Beginning of the thread's chain.
     begin: Ticks,
     /// End of the last look, or of the last sleep.
     end: Ticks,

@@ -156,11 +156,11 @@ pub struct Occupancy {
 pub struct Cache {
     /// KiB of a core's own cache. Zero: unlimited, so that nothing is ever evicted.
     pub private_kib: Parameter,
-    /// Its ways.
+    /// Ways of a core's own cache.
     pub private_ways: Parameter,
     /// KiB of a node's last-level cache for each of its cores. Zero: none.
     pub last_level_kib: Parameter,
-    /// Its ways.
+    /// Ways of the last-level cache.
     pub last_level_ways: Parameter,
 }
 
@@ -384,7 +384,7 @@ impl Machine {
         })
     }
 
-    /// The same machine with other numbers of cores and nodes. Distances of another number of nodes go.
+    /// Returns the machine with other numbers of cores and nodes. Drops the distances if the number of nodes changes.
     #[must_use]
     pub fn with(mut self, cores: usize, nodes: usize) -> Self {
         if nodes != self.nodes {
@@ -400,7 +400,7 @@ impl Machine {
         core * self.nodes / self.cores
     }
 
-    /// As the firmware's table has it.
+    /// Distance between two nodes, in the units of the firmware's table.
     pub fn distance(&self, from: usize, to: usize) -> u32 {
         match self.distances.get(from).and_then(|row| row.get(to)) {
             Some(distance) => *distance,

@@ -45,11 +45,11 @@ const LAST_LEVEL_DIRTY: u8 = 4;
 /// One access; it must not cross a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Of its first byte.
+    /// Address of the first byte.
     pub address: u64,
     /// How many.
     pub bytes: u32,
-    /// Its kind.
+    /// Kind of the access.
     pub operation: Operation,
 }
 
@@ -233,10 +233,10 @@ impl Model {
         self.touched_lines as usize
     }
 
-    /// As [`Model::access`], for a plain access of one byte or more to a line that the core has alone, on a page
-    /// that was accessed lately, on a machine with lines of 64 bytes: the usual case, in few instructions.
-    /// `writer` is the site of a store. Whether the line is contended; the access takes [`Model::hit`]. None:
-    /// nothing was done, call [`Model::access`].
+    /// Does [`Model::access`] for a plain access of one byte or more to a line that the core has alone, on a page that
+    /// was accessed lately, on a machine with lines of 64 bytes: the usual case, in few instructions. `writer` is the
+    /// site of a store. Returns whether the line is contended; the access takes [`Model::hit`]. Returns `None` if it
+    /// did nothing; then call [`Model::access`].
     #[inline(always)]
     pub fn quick(
         &mut self,

@@ -39,9 +39,9 @@ pub enum Kind {
     Load,
     /// A store; no operation waits for it.
     Store,
-    /// Of integers.
+    /// Multiplying integers.
     Multiply,
-    /// Of integers.
+    /// Dividing integers.
     Divide,
     /// Adding, multiplying, comparing and converting floating-point numbers.
     Float,
@@ -54,13 +54,13 @@ pub enum Kind {
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Its kind.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// Its inputs: registers, and stack slots that stand for registers; the rest is [`NOWHERE`].
+    /// Inputs: registers, and stack slots that stand for registers; the rest is [`NOWHERE`].
     pub sources: [u16; 5],
-    /// Its outputs, likewise.
+    /// Outputs, likewise.
     pub targets: [u16; 3],
-    /// Its share of the machine's width: none for operations that exist only because accesses are announced.
+    /// Share of the machine's width: none for operations that exist only because accesses are announced.
     pub slots: u8,
     /// The announced access that it makes; zero for none.
     pub access: u64,
@@ -97,7 +97,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// As the machine's file says.
+    /// The pipeline that the machine's file describes.
     pub fn new(machine: &Machine) -> Self {
         let core = &machine.pipeline;
         let parts = |cycles: f64| (cycles * f64::from(CYCLE)).round() as u32;

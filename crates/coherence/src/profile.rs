@@ -56,7 +56,7 @@ pub struct Meta {
 /// One run: one seed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Of the jitter, and of the program's own random numbers.
+    /// Seed of the jitter, and of the program's own random numbers.
     pub seed: u64,
     /// Clock of the last thread when the program ended, in cycles.
     pub cycles: u64,
@@ -87,11 +87,11 @@ pub struct Run {
 /// One mapped file with code or data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// Its number in other records.
+    /// Number of the module in other records.
     pub id: u32,
-    /// Its file.
+    /// File of the module.
     pub path: String,
-    /// Of its note, in hex.
+    /// Build id from the file's note, in hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
 }
@@ -124,13 +124,13 @@ pub enum ObjectKind {
 /// Memory whose lines are reported together: one allocation, one variable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Object {
-    /// Of the run it was seen in.
+    /// Seed of the run in which the object was seen.
     pub seed: u64,
-    /// Its number in samples of the same seed.
+    /// Number of the object in samples of the same seed.
     pub id: u32,
     /// Where it lies.
     pub kind: ObjectKind,
-    /// Its address in that run. Shown, never compared; its remainder by the line size places fields in lines.
+    /// Address in that run. Shown, never compared; its remainder by the line size places fields in lines.
     pub address: u64,
     /// Bytes; zero where it is not known.
     pub size: u64,
@@ -166,7 +166,7 @@ pub struct Field {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Of the field.
+    /// Type of the field.
     #[serde(rename = "type")]
     pub type_name: String,
 }
@@ -174,13 +174,13 @@ pub struct Field {
 /// The layout of a type that a reported object has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Type {
-    /// Its number in objects.
+    /// Number of the type in objects.
     pub id: u32,
     /// With its path: `uvfs_vfs::inode::Inode`.
     pub name: String,
     /// Bytes.
     pub size: u64,
-    /// Of the type, in bytes, where the debug information says it; zero if not.
+    /// Alignment of the type, in bytes, where the debug information says it; zero if not.
     #[serde(default)]
     pub align: u64,
     /// Leaves, by offset. Bytes that no field covers are padding.
@@ -243,25 +243,25 @@ pub struct Frame {
 /// An instruction that accessed memory, and the callers of the function around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Site {
-    /// Of the run it was seen in.
+    /// Seed of the run in which the site was seen.
     pub seed: u64,
-    /// Its number in samples of the same seed.
+    /// Number of the site in samples of the same seed.
     pub id: u32,
     /// The return address of the instrumentation call: the instruction is just before it.
     pub place: Place,
     /// Return addresses of the functions around it, the innermost first; a few, for lock callers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<Place>,
-    /// Its kind.
+    /// Kind of the access.
     pub operation: Operation,
     /// Bytes that one execution touches.
     pub bytes: u32,
-    /// Of an atomic one.
+    /// Ordering of an atomic access.
     pub ordering: Ordering,
     /// The functions at this place, the innermost inlined one first, then the callers'.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
-    /// Its name in tables: `lookup`, or `[spinlock] @ dget` inside a lock's own code.
+    /// Name in tables: `lookup`, or `[spinlock] @ dget` inside a lock's own code.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub function: String,
 }
@@ -306,7 +306,7 @@ impl Class {
 /// The misses of one site on one place of one object, of one class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
     /// [`Object::id`].
     pub object: u32,
@@ -318,7 +318,7 @@ pub struct Sample {
     pub class: Class,
     /// How many.
     pub count: u64,
-    /// Of them, those that met no byte that another core had written since this one lost the line.
+    /// Misses that met no byte that another core had written since this one lost the line.
     pub false_shared: u64,
     /// Cycles to be served, all together.
     pub service: u64,
@@ -331,13 +331,13 @@ pub struct Sample {
     pub writer: Option<(u32, u64)>,
 }
 
-/// Of one object and seed a profile has the heat of at most so many places: the most visited.
+/// Most places of one object and seed of which a profile has the heat: the most visited.
 pub const HEAT_PLACES_MAX: usize = 2048;
 
 /// All accesses to one place of a contended line, hits included. See [`HEAT_PLACES_MAX`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heat {
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
     /// [`Object::id`].
     pub object: u32,
@@ -358,7 +358,7 @@ pub struct Heat {
 /// Latencies of misses of one class: `buckets[i]` counts those of `[i * width, (i + 1) * width)` cycles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
     /// How they were answered.
     pub class: Class,
@@ -410,7 +410,7 @@ impl LockKind {
 /// One lock in virtual time; times in cycles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lock {
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
     /// [`Object::id`].
     pub object: u32,
@@ -420,9 +420,9 @@ pub struct Lock {
     pub kind: LockKind,
     /// Times it was taken.
     pub acquisitions: u64,
-    /// Of them, those that waited.
+    /// Acquisitions that waited.
     pub contended: u64,
-    /// Of them, those by another core than the last time.
+    /// Acquisitions by another core than the one before.
     pub bounces: u64,
     /// Waits: all, the shortest and the longest of those that waited.
     pub wait_total: u64,
@@ -443,7 +443,7 @@ pub struct Lock {
 /// One thread of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
     /// In order of creation; zero is the first.
     pub id: u32,
@@ -457,9 +457,9 @@ pub struct Thread {
     pub stalled: u64,
     /// Cycles that it was blocked in the kernel's place.
     pub blocked: u64,
-    /// Its clock at its end.
+    /// The thread's clock at its end.
     pub cycles: u64,
-    /// Its clock when it was created: its creator's.
+    /// The thread's clock when it was created: its creator's.
     #[serde(default)]
     pub began: u64,
 }

@@ -155,13 +155,13 @@ impl Scheduler {
         self.current
     }
 
-    /// Its core.
+    /// Core of the current thread.
     #[inline]
     pub fn current_core(&self) -> usize {
         self.current_core
     }
 
-    /// Its clock.
+    /// Clock of the current thread.
     #[inline]
     pub fn now(&self) -> Ticks {
         self.clock
@@ -311,7 +311,7 @@ impl Scheduler {
         true
     }
 
-    /// As [`Scheduler::set_affinity`] set it; empty for all cores.
+    /// The affinity that [`Scheduler::set_affinity`] set; empty for all cores.
     pub fn affinity(&self, thread: usize) -> &[u64] {
         &self.threads[thread].affinity
     }
@@ -385,8 +385,8 @@ impl Scheduler {
         self.cores[core].homes += 1;
     }
 
-    /// Its last core if that is idle, else the next idle one to which the fewest others will want to come
-    /// back, else the one with the shortest queue.
+    /// Chooses the thread's last core if that is idle, else the next idle one to which the fewest others will want to
+    /// come back, else the one with the shortest queue.
     fn choose(&mut self, thread: usize) -> usize {
         let (count, affinity) = (self.cores.len(), &self.threads[thread].affinity);
         let allowed = |core: usize| affinity.is_empty() || bit(affinity, core);

@@ -20,11 +20,11 @@ use world::{Finished, Memory, Program, Step, machine, plain_machine, run, run_wi
 
 const CORES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const SEEDS: u64 = 8;
-/// Of all threads together, at few cores.
+/// Operations of all threads together, at few cores.
 const OPERATIONS: u64 = 2400;
-/// Of each thread at least, where threads get in each other's way.
+/// Operations of each thread at least, where threads get in each other's way.
 const LEAST: u64 = 24;
-/// The same where they do not, so that the first fetches do not count.
+/// Operations of each thread at least where they do not, so that the first fetches do not count.
 const LEAST_ALONE: u64 = 400;
 
 const LOCK: u64 = 0x1000;
@@ -159,8 +159,8 @@ fn neighbours(memory: &mut Memory, state: &mut State) -> Step {
     finish(state)
 }
 
-/// As [`neighbours`], but not atomic: a load, then a store, so that lines are upgraded. The first is
-/// a store alone: a line that was only read yet is shared neither truly nor falsely.
+/// Counts as [`neighbours`] does, but not atomically: a load, then a store, so that lines are upgraded. The first is a
+/// store alone: a line that was only read yet is shared neither truly nor falsely.
 fn plain_neighbours(memory: &mut Memory, state: &mut State) -> Step {
     let counter = DATA + state.thread as u64 % 8 * 8;
     match state.at {
@@ -373,7 +373,7 @@ fn straddling(memory: &mut Memory, state: &mut State) -> Step {
     Step::Run
 }
 
-/// The same elements, each in a line of its own.
+/// Writes elements that have a line of their own each.
 fn aligned(memory: &mut Memory, state: &mut State) -> Step {
     let element = DATA + state.thread as u64 * 64;
     match state.at {

@@ -1,9 +1,11 @@
 //! Statistics for which threads do not contend.
 //!
-//! # Boundary Counts events. Not for reference counts or limits. A sum is a snapshot that never
+//! # Boundary
+//! Counts events. Not for reference counts or limits. A sum is a snapshot that never
 //! existed at one instant, which is fine for a report and wrong for a decision.
 //!
-//! # Concurrency A thread adds to its own cell with a plain load and store; readers add the cells
+//! # Concurrency
+//! A thread adds to its own cell with a plain load and store; readers add the cells
 //! up. The counts of ended threads stay (module `cells`). Under the model checker a counter is one
 //! word of `std`'s that the checker does not see. It carries no order, so there is nothing to
 //! explore.

@@ -282,7 +282,7 @@ mod models {
             })
         }
 
-        /// As the store's `begin`; false if there is no room.
+        /// Begins as the store's `begin` does; `None` if there can never be room.
         fn begin(&self, at: usize, amount: usize) -> Option<u32> {
             if let Some(number) = self.doors.enter(at, amount) {
                 reached("by the door alone");

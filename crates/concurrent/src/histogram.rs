@@ -5,14 +5,16 @@
 //!  at     0     1     2     3     4     5     6     7     8    …      112: all beyond
 //! ```
 //!
-//! # Boundary Counts durations in [`BUCKETS`] buckets: of one width up to 512 ns, from there on four to each doubling.
+//! # Boundary
+//! Counts durations in [`BUCKETS`] buckets: of one width up to 512 ns, from there on four to each doubling.
 //! So a bucket's ends are a quarter apart at most. The caller defines the durations and the percentiles.
 //!
 //! # Concurrency
 //! A bucket is a [`Counter`]: a thread adds to its own cell, and no two share a line. Buckets are made at the first
 //! count ([`LazyBox`]), because most histograms stay empty.
 //!
-//! # Why It uses the existing counters, and not the crate `hdrhistogram`. That crate's recorder for several threads is
+//! # Why
+//! It uses the existing counters, and not the crate `hdrhistogram`. That crate's recorder for several threads is
 //! a histogram for each, a channel and a phase in which writers wait for a reader. Its atomic variant has one word for
 //! all threads. Weakness: a histogram with a single count takes a kilobyte in each thread that counted.
 

@@ -37,7 +37,7 @@ pub fn shrink_sparse<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, 
     }
 }
 
-/// The same as [`shrink_sparse`], for a set.
+/// Shrinks a sparse set, as [`shrink_sparse`] a sparse table.
 pub fn shrink_sparse_set<K: Eq + Hash, S: BuildHasher>(set: &mut HashSet<K, S>) {
     if is_sparse(set.len(), set.capacity()) {
         set.shrink_to(2 * set.len());

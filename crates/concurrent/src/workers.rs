@@ -179,7 +179,7 @@ impl<S: Source> Workers<S> {
         Ok(())
     }
 
-    /// The same as [`Queue::update`].
+    /// Changes the source, as [`Queue::update`] does.
     pub fn update(&self, change: impl FnOnce(&mut S) -> bool) {
         self.queue.update(change);
     }

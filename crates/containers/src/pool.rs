@@ -411,7 +411,7 @@ impl Pool {
 struct Chunk {
     header: *mut ChunkHeader,
     layout: Layout,
-    /// Of the newest chunk: the bytes that were not carved yet.
+    /// The bytes that were not carved yet, in the newest chunk.
     newest: Option<usize>,
 }
 

@@ -235,14 +235,14 @@ pub(crate) struct ContentionArguments {
     pub(crate) color: When,
 }
 
-/// Its subcommands.
+/// The subcommands of `uvfs contention`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContentionCommand {
     /// Build a cargo project with the pass, run the programs that cargo starts, and report
     Cargo(Box<CargoArguments>),
     /// Compile or link C with the pass, as `cc` would
     Cc(CompilerArguments),
-    /// The same for C++
+    /// Compile or link C++ with the pass, as `c++` would
     #[command(name = "c++")]
     Cxx(CompilerArguments),
     /// Run a program on the simulated machine, and report
@@ -687,7 +687,7 @@ mod tests {
         same("uvfs-contention");
     }
 
-    /// As `docs/reference.md`.
+    /// `docs/reference-contention.md` is what `--help` prints.
     #[test]
     fn the_reference_is_what_help_says() {
         let opening = "# Reference: `uvfs contention`\n\nEvery command and flag of the analyser with its default, as \
@@ -699,7 +699,7 @@ mod tests {
         uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
     }
 
-    /// As `docs/man/uvfs.1`.
+    /// The pages of `docs/man` are what `--help` prints.
     #[test]
     fn the_manual_pages_are_what_help_says() {
         let whole = <ContentionArguments as clap::CommandFactory>::command();

@@ -28,7 +28,7 @@ pub(super) fn options(show: &ShowFlags) -> Result<Options, Failure> {
     Ok(Options { top: show.top, grouping, ..plain_options() })
 }
 
-/// As the terminal is, if there is one.
+/// Options for the width and the colours of the terminal, if there is one.
 pub(super) fn plain_options() -> Options {
     let terminal = stdout().is_terminal();
     let width =

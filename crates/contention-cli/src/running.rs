@@ -179,13 +179,13 @@ pub(super) fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
     attempt_one(plan, "")
 }
 
-/// As [`attempt`]; every run has to end well.
+/// Runs `plan` and fails unless every run ends well.
 pub(super) fn complete(plan: &Plan, what: &str) -> Result<Profile, Failure> {
     let mut watcher = Watcher::new(what)?;
     Ok(run::run(plan, &mut |event| watcher.see(event))?)
 }
 
-/// As [`attempt`], for one of several plans, each of which has its own progress.
+/// Runs one of several plans, each of which has its own progress.
 pub(super) fn attempt_one(plan: &Plan, what: &str) -> Result<Outcome, Failure> {
     let mut watcher = Watcher::new(what)?;
     Ok(run::attempt(plan, &mut |event| watcher.see(event))?)

@@ -60,7 +60,7 @@ const fn code(operation: Operation) -> u32 {
     }
 }
 
-/// The same for an atomic one, with the ordering as the compilers number it.
+/// The kind of an atomic access, with the ordering as the compilers number it.
 #[inline(always)]
 pub(crate) fn ordered(operation: Operation, bytes: u32, order: i32) -> u32 {
     const NUMBERS: [u32; 8] = [1, 2, 2, 3, 4, 5, 5, 5];
@@ -464,7 +464,7 @@ pub(crate) unsafe extern "C" fn function_exit(pc: u64) {
 /// The functions around an access: a stack of return addresses that the compiler's calls maintain.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// Of the innermost functions.
+    /// Hash of the innermost functions.
     hash: u64,
     frames: Vec<Frame>,
 }

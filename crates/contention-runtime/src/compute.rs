@@ -69,11 +69,11 @@ const NO_ANSWER: Answer =
 pub(crate) struct Progress {
     /// Number of its whereabouts.
     pub(crate) number: u32,
-    /// Of all numbers: one that is older means nothing.
+    /// Generation of all numbers: an older one means nothing.
     pub(crate) generation: u32,
-    /// Of the places that branches led to, the last in the lowest bits.
+    /// The places that branches led to, the last in the lowest bits.
     history: u64,
-    /// The same of many more places, as a hash, and the places that leave it next.
+    /// Hash of many more of these places, and the places that leave it next.
     far: u64,
     places: Box<[u16; FAR]>,
     place: usize,

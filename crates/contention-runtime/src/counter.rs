@@ -37,7 +37,7 @@ use uvfs_coherence::TICKS_PER_CYCLE;
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// The program's handler of SIGSEGV.
 static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
-/// Its flags.
+/// Flags of that handler.
 static FLAGS: AtomicI32 = AtomicI32::new(0);
 
 // ORDERING: Relaxed, all of this module's: one thread, and its own signal handler, read and write them.
@@ -214,7 +214,7 @@ pub(crate) unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
     }
 }
 
-/// As `sigprocmask` (C3).
+/// Calls `sigprocmask` (C3).
 ///
 /// # Safety
 /// `new` is null or a set, `old` null or writable.

@@ -91,7 +91,7 @@ unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// As the kernel's `futex_atomic_op_inuser`.
+/// Does what the kernel's `futex_atomic_op_inuser` does.
 ///
 /// # Safety
 /// As [`futex`]; the second word is writable.

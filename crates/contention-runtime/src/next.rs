@@ -25,19 +25,19 @@ impl Next {
         Self { name, version: None, found: AtomicUsize::new(0) }
     }
 
-    /// Of a name that the C library has in two versions, the newer.
+    /// The newer function of a name that the C library has in two versions.
     pub(crate) const fn versioned(name: &'static CStr, version: &'static CStr) -> Self {
         Self { name, version: Some(version), found: AtomicUsize::new(0) }
     }
 
-    /// Its address, if it was looked up before.
+    /// Address of the function, if it was looked up before.
     #[inline]
     pub(crate) fn known(&self) -> Option<usize> {
         // ORDERING: Relaxed; the function was there before the process was.
         Some(self.found.load(Ordering::Relaxed)).filter(|found| *found != 0)
     }
 
-    /// Its address; zero when there is none.
+    /// Address of the function; zero when there is none.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         // ORDERING: Relaxed; the function was there before the process was.

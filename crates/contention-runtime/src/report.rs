@@ -162,7 +162,7 @@ fn profile(status: Option<i32>) -> Profile {
     profile
 }
 
-/// Of a large object, such as an array that all cores read, only the hottest places are reported.
+/// Keeps only the hottest places of a large object, such as an array that all cores read.
 fn hottest(mut heat: Vec<crate::samples::Heat>) -> Vec<crate::samples::Heat> {
     if heat.len() > HEAT_PLACES_MAX {
         heat.sort_by_key(|heat| std::cmp::Reverse(heat.reads + heat.writes + heat.updates));

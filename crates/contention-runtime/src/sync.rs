@@ -77,7 +77,7 @@ fn take(
     }
 }
 
-/// The same without waiting.
+/// Takes a lock without waiting.
 fn try_take(
     address: u64,
     lock: Option<LockKind>,

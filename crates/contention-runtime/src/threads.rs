@@ -53,7 +53,7 @@ const SIDE_BYTES: usize = 32 << 10;
 
 /// One thread of the program.
 pub(crate) struct Thread {
-    /// Of the thread while it does not run; [`crate::switch`] reads and writes it.
+    /// Context of the thread while it does not run; [`crate::switch`] reads and writes it.
     context: UnsafeCell<Context>,
     /// Start of the stack that it parks on.
     pub(crate) side: Cell<usize>,
@@ -170,7 +170,7 @@ pub(crate) fn reschedule() {
     run_next();
 }
 
-/// As [`reschedule`]; the caller may also have blocked or ended.
+/// Runs the next thread. Unlike in [`reschedule`], the caller may have blocked or ended.
 pub(crate) fn run_next() {
     let next = simulation().scheduler.get().next();
     match next {

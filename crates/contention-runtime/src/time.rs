@@ -25,7 +25,7 @@ const EPOCH: Duration = Duration::from_secs(1_893_456_000);
 /// The monotonic clock then.
 const STARTED: Duration = Duration::from_secs(1000);
 
-/// Of the host, for the profile's own cost.
+/// The host's clock, for the profile's own cost.
 pub(crate) fn host_now() -> Duration {
     let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
     let arguments = [libc::CLOCK_MONOTONIC as usize, &raw mut now as usize, 0, 0, 0, 0];

@@ -70,7 +70,7 @@ pub struct Fact {
 pub struct Advice {
     /// Which remedy.
     pub rule: Rule,
-    /// Its subject: `Super.hash`.
+    /// The field, type or lock that it is about: `Super.hash`.
     pub about: String,
     /// The remedy, in a sentence.
     pub remedy: String,

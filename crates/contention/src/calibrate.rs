@@ -125,11 +125,11 @@ impl Quantity {
 pub struct Row {
     /// Which.
     pub quantity: Quantity,
-    /// Its path in the machine file.
+    /// Path of the parameter in the machine file.
     pub path: &'static str,
     /// In cycles, the clock in megahertz: measured, the base's, or the base's in the ratio of another.
     pub parameter: Parameter,
-    /// Of the batches, the tenth and the ninetieth of a hundred; `None` if it was not measured.
+    /// The tenth and the ninetieth of a hundred batches; `None` if it was not measured.
     pub spread: Option<(f64, f64)>,
     /// Why it was not measured.
     pub reason: Option<String>,

@@ -50,12 +50,12 @@ pub struct Change {
     pub difference: Difference,
     /// New over old; `None` where either is zero.
     pub ratio: Option<Estimate>,
-    /// Its change.
+    /// How the figure changed.
     pub status: Status,
 }
 
 impl Change {
-    /// Of one value a seed on either side.
+    /// Compares values of two sides, one value a seed on each side.
     pub fn between(old: &[f64], new: &[f64]) -> Self {
         let difference = Difference::between(old, new);
         let (before, after) = (Estimate::of(old), Estimate::of(new));
@@ -89,7 +89,7 @@ pub struct Row {
     pub name: String,
     /// Cycles of its misses.
     pub latency: Change,
-    /// Its misses that another core's cache answered.
+    /// Misses that another core's cache answered.
     pub transfers: Change,
 }
 

@@ -57,7 +57,7 @@ pub struct Imported {
     pub samples: u64,
     /// Lines that were not understood, and the first of them.
     pub unknown: u64,
-    /// Its number and text.
+    /// Number and text of the first line that was not understood.
     pub first_unknown: Option<(u64, String)>,
     /// Accesses, stores apart, with a level that perf's words leave open.
     pub unclear: u64,

@@ -34,18 +34,18 @@ use uvfs_coherence::profile::{
 pub enum Basis {
     /// Cycles, as they should be.
     Latency,
-    /// Their number, since the profile has no latencies.
+    /// Numbers of misses, since the profile has no latencies.
     Count,
 }
 
-/// The same object in every run.
+/// Identifies an object in every run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
     kind: ObjectKind,
     name: String,
     frames: Vec<Place>,
     ordinal: u64,
-    /// Of one that nothing else tells apart.
+    /// Address of an object that nothing else tells apart.
     address: u64,
 }
 
@@ -62,7 +62,7 @@ impl ObjectKey {
     }
 }
 
-/// The same instruction, as far as the tables tell, in every run.
+/// Identifies an instruction in every run, as far as the tables distinguish instructions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SiteKey {
     pub(crate) place: Place,
@@ -81,9 +81,9 @@ pub(crate) struct Sum {
     pub(crate) false_shared: u64,
     pub(crate) service: u64,
     pub(crate) queue: u64,
-    /// Of the transfers.
+    /// Latency of the transfers.
     pub(crate) transfer_latency: u64,
-    /// Of the misses that were false sharing, by their share of the count.
+    /// Latency of the misses that were false sharing, by their share of the count.
     pub(crate) false_latency: f64,
 }
 
@@ -216,11 +216,11 @@ struct Ranks {
     aims: BTreeMap<(usize, u32, u64), (u64, u32, u64)>,
 }
 
-/// The same line in every run: the dearest object in it, and which of its lines it is.
+/// Identifies a line in every run: the dearest object in it, and which of its lines it is.
 pub(crate) type LineKey = (ObjectKey, u64);
 
 impl<'p> Ledger<'p> {
-    /// Of a profile; cheap beside reading one.
+    /// Makes the ledger of a profile; cheap beside reading the profile.
     pub fn new(profile: &'p Profile) -> Self {
         let mut seeds: Vec<u64> = Vec::new();
         let mut positions = BTreeMap::new();

@@ -47,7 +47,7 @@ pub struct Row {
     pub several: Side,
     /// Latency on several minus on one.
     pub increase: Difference,
-    /// Its part of the whole increase.
+    /// This row's part of the whole increase.
     pub share_of_increase: f64,
 }
 

@@ -65,7 +65,7 @@ impl Work {
         }
     }
 
-    /// As `--work` has it.
+    /// The word for this way of counting, as `--work` takes it.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -111,7 +111,7 @@ impl Work {
 pub struct Measurement<'p> {
     /// All its seeds; the core count is its machine's.
     pub profile: &'p Profile,
-    /// Of the same kind in all measurements.
+    /// The work of the runs, counted in the same way in all measurements.
     pub work: Work,
 }
 
@@ -122,11 +122,11 @@ pub struct Point {
     pub cores: usize,
     /// In the sweep's unit.
     pub throughput: Estimate,
-    /// Of each seed.
+    /// Throughput of each seed.
     pub by_seed: Vec<f64>,
     /// Against the fewest cores, times their number.
     pub speed_up: Estimate,
-    /// Of one core against one of the fewest.
+    /// Efficiency of one core against one core of the point with the fewest.
     pub efficiency: Estimate,
     /// Transfers of lines, an access.
     pub transfers_per_access: Estimate,
@@ -206,15 +206,15 @@ pub struct Counting {
 pub struct Sweep {
     /// The definition of throughput.
     pub work: Counting,
-    /// Of the throughput.
+    /// The unit of the throughput.
     pub unit: &'static str,
     /// By core count.
     pub points: Vec<Point>,
-    /// Of the mean over the seeds; `None` where the curve says nothing of the program.
+    /// Shape of the mean over the seeds; `None` where the curve says nothing of the program.
     pub shape: Option<Shape>,
     /// Why it is that, or why there is none, in a sentence with the numbers.
     pub reason: String,
-    /// Of each seed alone; the shortest list of seeds counts. Empty without a shape.
+    /// Shape of each seed alone; the shortest list of seeds counts. Empty without a shape.
     pub by_seed: Vec<Shape>,
     /// The fitted law; `None` with fewer than four core counts, or without a shape.
     pub law: Option<Law>,

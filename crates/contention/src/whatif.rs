@@ -61,11 +61,11 @@ pub struct Request {
 /// The gain of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
-    /// As the user wrote it.
+    /// The change, as the user wrote it.
     pub change: String,
     /// Cycles of the part of the run with threads, as it is.
     pub base: Estimate,
-    /// The same with the change.
+    /// Cycles of the part of the run with threads, with the change.
     pub changed: Estimate,
     /// Base minus changed: the gain, in cycles.
     pub gain: Difference,

@@ -87,13 +87,13 @@ pub struct Kernel {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostSource {
-    /// Its path, as the daemon sees it.
+    /// Path of the directory, as the daemon sees it.
     pub path: Raw,
     /// The number of its file system, as the daemon sees it (`st_dev`).
     pub device: u64,
-    /// Its number in there.
+    /// Number of the directory in the file system.
     pub inode: u64,
-    /// Its file data is cached by the kernel for the host directory, not by uvfs.
+    /// The kernel caches file data for the host directory; uvfs does not.
     pub caches_pages: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Cleaned {
     pub kernel: Option<Kernel>,
     /// It was ended before it was done.
     pub interrupted: bool,
-    /// Of a mount of a host directory.
+    /// The host directory, if the mount shows one.
     pub source: Option<HostSource>,
 }
 

@@ -60,9 +60,9 @@ pub struct Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lost {
-    /// Its path from the root of the mount; `None` if it is not known.
+    /// Path from the root of the mount; `None` if it is not known.
     pub path: Option<Raw>,
-    /// Its number (`st_ino`).
+    /// Number of the file (`st_ino`).
     pub inode: u64,
     /// Bytes that the source lacks.
     pub bytes: u64,
@@ -78,7 +78,7 @@ impl Lost {
 }
 
 impl Verdict {
-    /// Of `files`, which `source` does not have.
+    /// The verdict on `files`, which `source` does not have.
     pub fn new(files: Vec<Unwritten>, source: &str) -> Self {
         let bytes = files.iter().map(|file| file.bytes).sum();
         let count = files.len() as u64;

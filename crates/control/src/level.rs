@@ -37,7 +37,7 @@ pub enum Measure {
     /// Memory of its names, inodes and pages.
     #[default]
     Bytes,
-    /// Its names.
+    /// Number of its names.
     Names,
     /// How often the kernel asked about it.
     Requests,
@@ -94,7 +94,7 @@ pub struct Level {
     pub total: Share,
     /// Directly in the directory.
     pub own: Share,
-    /// Its subdirectories with all entries in and below them, the largest first.
+    /// Subdirectories with all entries in and below them, the largest first.
     pub children: Vec<Child>,
     /// In and below the directories that are not listed apart.
     pub rest: Share,
@@ -108,7 +108,7 @@ pub struct Level {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Child {
-    /// Its name.
+    /// Name of the directory.
     pub name: Raw,
     /// The amounts in and below it.
     #[serde(flatten)]

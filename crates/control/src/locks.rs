@@ -27,7 +27,7 @@ pub struct LocksReport {
     wall_ns: u64,
     /// Processors that threads could wait on meanwhile.
     processors: usize,
-    /// Of holds that did not wait, one in so many was timed.
+    /// One of so many holds that did not wait was timed.
     sampling: u32,
     classes: Vec<ClassRow>,
 }

@@ -43,7 +43,7 @@ pub struct MountEntry {
     pub root: PathBuf,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
-    /// Its type, with the subtype: `ext4`, `fuse.uvfs`.
+    /// Type of the file system, with the subtype: `ext4`, `fuse.uvfs`.
     pub file_system: String,
     /// The mounted source, in the file system's own words.
     pub source: OsString,

@@ -16,7 +16,7 @@ pub const WORDS: [&str; 4] = ["keep", "once", "normal", "none"];
 /// Which directory to mark, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRequest {
-    /// Its path, from the root of the file system on.
+    /// Path of the directory, from the root of the file system on.
     pub directory: Raw,
     /// `keep`, `once`, `normal`, or `none` to take the mark away.
     pub policy: String,
@@ -26,13 +26,13 @@ pub struct PolicyRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mark {
-    /// As it is written.
+    /// The policy, as it is written.
     pub policy: String,
     /// The path by which it was marked. Nothing if it was marked otherwise: by its extended attribute.
     pub path: Option<Raw>,
     /// It is known not to be there any more.
     pub moved: bool,
-    /// Its number (`st_ino`).
+    /// Number of the directory (`st_ino`).
     pub inode: u64,
 }
 

@@ -15,7 +15,7 @@ use uvfs_vfs::Amount;
 /// The requested directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedRequest {
-    /// Its path, from the root of the file system on.
+    /// Path of the directory, from the root of the file system on.
     pub directory: Raw,
     /// Levels below it to list apart; deeper entries count to the lowest of these. All, if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct Cached {
     pub unplaced: Held,
     /// Directories that count to one above them because the reply has a bound.
     pub folded: u64,
-    /// Of a mount of a host directory.
+    /// The host directory, if the mount shows one.
     pub source: Option<HostSource>,
 }
 
@@ -40,7 +40,7 @@ pub struct Cached {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// Its name; that of the first one is empty.
+    /// Name of the directory; the first one has an empty name.
     pub name: Raw,
     /// The index of its parent.
     #[serde(skip_serializing_if = "is_default")]
@@ -72,7 +72,7 @@ pub struct Held {
     /// Pages.
     #[serde(skip_serializing_if = "is_default")]
     pub pages: Amount,
-    /// Of the pages, those that the source does not have yet.
+    /// Pages that the source does not have yet.
     #[serde(skip_serializing_if = "is_default")]
     pub dirty: Amount,
 }

@@ -48,13 +48,13 @@ impl Fault {
         Self { what: what.into(), block: None, inode: None }
     }
 
-    /// The same in `block`.
+    /// Adds `block` as the place, unless the fault has one.
     #[must_use]
     pub fn block(self, block: u64) -> Self {
         Self { block: self.block.or(Some(block)), ..self }
     }
 
-    /// The same in `inode`.
+    /// Adds `inode` as the place, unless the fault has one.
     #[must_use]
     pub fn inode(self, inode: u32) -> Self {
         Self { inode: self.inode.or(Some(inode)), ..self }

@@ -48,8 +48,8 @@ impl Image {
         Self::open_with(device, |source| Box::new(source))
     }
 
-    /// The same, but reads blocks of metadata through the object that `through` makes of their source: a cache, for
-    /// example.
+    /// Opens an image that reads blocks of metadata through the object that `through` makes of their source: a cache,
+    /// for example.
     ///
     /// # Errors
     /// As [`Image::open`].
@@ -215,7 +215,8 @@ impl Image {
         self.read_mapped(inode, offset, into, |wanted| self.map(inode, wanted))
     }
 
-    /// As [`Image::read`], but takes the runs from `map` instead of [`Image::map`]: from a cache, for example.
+    /// Reads as [`Image::read`] does, but takes the runs from `map` instead of [`Image::map`]: from a cache, for
+    /// example.
     ///
     /// # Errors
     /// As [`Image::read`]; those of `map`.

@@ -23,7 +23,7 @@ use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Its path.
+/// Path of the device.
 pub const PATH: &str = "/dev/fuse";
 
 /// `struct fuse_backing_map` of the kernel.

@@ -341,7 +341,7 @@ impl InitOut {
         InitFlags::from_words(self.flags, self.flags2)
     }
 
-    /// The same reply with these flags.
+    /// The reply with these flags.
     #[must_use]
     pub const fn with_flags(mut self, flags: InitFlags) -> Self {
         (self.flags, self.flags2) = flags.to_words();

@@ -27,9 +27,9 @@ pub enum Extension<'a> {
     Groups(Packed<'a, u32>),
     /// An extension of a type that this version does not know.
     Unknown {
-        /// Its type.
+        /// Type of the extension.
         kind: u32,
-        /// Its bytes behind the head.
+        /// Bytes behind the head.
         body: &'a [u8],
     },
 }
@@ -39,7 +39,7 @@ pub enum Extension<'a> {
 pub struct SecurityContext<'a> {
     /// Name of the attribute, without its zero.
     pub name: &'a [u8],
-    /// Its value.
+    /// Value of the attribute.
     pub context: &'a [u8],
 }
 

@@ -96,7 +96,7 @@ bitflags! {
 }
 
 impl InitFlags {
-    /// Of the two words of an INIT; the second counts only with [`Self::INIT_EXT`].
+    /// The flags in the two words of an INIT; the second counts only with [`Self::INIT_EXT`].
     #[must_use]
     pub const fn from_words(flags: u32, flags2: u32) -> Self {
         let low = flags as u64;

@@ -40,7 +40,7 @@ pub enum Notice<'a> {
     Store {
         /// The node.
         nodeid: u64,
-        /// Their place in the file.
+        /// Place of the bytes in the file.
         offset: u64,
         /// The bytes.
         data: &'a [u8],
@@ -77,7 +77,7 @@ pub enum Notice<'a> {
 }
 
 impl<'a> Notice<'a> {
-    /// Its code in the header.
+    /// Code of the notice in the header.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

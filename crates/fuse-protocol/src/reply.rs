@@ -132,17 +132,17 @@ pub enum Answer<'a> {
     Open(&'a OpenOut),
     /// A new node, open.
     Create(&'a EntryOut, &'a OpenOut),
-    /// Of READ and READLINK: bytes.
+    /// Bytes for READ and READLINK.
     Data(&'a [u8]),
-    /// Of GETXATTR and LISTXATTR: bytes, or a [`GetxattrOut`](crate::abi::GetxattrOut) if the request has size 0.
+    /// Bytes for GETXATTR and LISTXATTR, or a [`GetxattrOut`](crate::abi::GetxattrOut) if the request has size 0.
     Xattr(&'a [u8]),
-    /// Of READDIR.
+    /// Entries for READDIR.
     Entries(Entries<'a>),
-    /// Of READDIRPLUS.
+    /// Entries with attributes for READDIRPLUS.
     EntriesPlus(EntriesPlus<'a>),
-    /// Of WRITE and COPY_FILE_RANGE.
+    /// Number of bytes for WRITE and COPY_FILE_RANGE.
     Write(&'a WriteOut),
-    /// Of COPY_FILE_RANGE_64.
+    /// Number of bytes for COPY_FILE_RANGE_64.
     CopyFileRange(&'a CopyFileRangeOut),
     /// Figures of the file system.
     StatFs(&'a StatfsOut),
@@ -313,7 +313,7 @@ pub struct Entry<'a> {
     pub next_offset: u64,
     /// `DT_*`.
     pub kind: u32,
-    /// Its name.
+    /// Name of the entry.
     pub name: &'a [u8],
 }
 

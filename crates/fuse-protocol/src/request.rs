@@ -297,7 +297,7 @@ operations! {
         SetXattr {
             /// The attribute, without its zero.
             name: &'a [u8],
-            /// Its value, of the length that the message states.
+            /// Value of the attribute, of the length that the message states.
             value: &'a [u8],
             /// `XATTR_CREATE` or `XATTR_REPLACE`.
             flags: u32,

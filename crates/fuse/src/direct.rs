@@ -1,4 +1,4 @@
-//! Direct writes: the kernel drops its pages of the written range before the writer gets its answer.
+//! Direct writes: a writer gets its answer after the kernel has dropped its pages of the written range.
 //!
 //! Knows which directly written files the kernel may hold pages of. Knows no stores.
 //!

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Its name.
+/// Name of the helper.
 const HELPER: &str = "fusermount3";
 /// Where it is installed.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
@@ -98,7 +98,8 @@ fn under_its_name(program: &Path) -> Command {
     command
 }
 
-/// Of PATH, or where it is installed as a rule. A daemon of cron or of a unit may have a PATH without it.
+/// Path of the helper: in PATH, or where it is installed as a rule. A daemon of cron or of a unit may have a PATH
+/// without it.
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = FOLDERS.map(PathBuf::from);

@@ -219,7 +219,7 @@ impl Mount {
         self.live.requests_by_directory()
     }
 
-    /// The same, and how many of them the caches did not answer at once.
+    /// Counts requests by directory, and how many of them the caches did not answer at once.
     pub fn asked_by_directory(&self) -> HashMap<InodeId, AskedOf> {
         self.live.asked_by_directory()
     }
@@ -269,7 +269,7 @@ impl Mount {
         }
     }
 
-    /// As [`Mount::wait`], for at most `limit`. Says whether the session has ended.
+    /// Waits as [`Mount::wait`] does, for at most `limit`. Returns whether the session has ended.
     pub fn wait_for(&self, limit: Duration) -> bool {
         // `None`: later than any moment there is.
         let deadline = Instant::now().checked_add(limit);

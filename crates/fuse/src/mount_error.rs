@@ -15,7 +15,7 @@ use uvfs_fuse_device::PATH as DEVICE;
 pub enum MountError {
     /// The mount point cannot be found.
     Mountpoint {
-        /// As it was given.
+        /// The path, as it was given.
         path: PathBuf,
         /// The error of resolving it.
         source: io::Error,
@@ -29,14 +29,14 @@ pub enum MountError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// Its error.
+        /// The error of mount(2).
         source: io::Error,
     },
     /// `fusermount3`, which mounts for users without the right to, refused or could not be run.
     Helper {
         /// The mount point.
         path: PathBuf,
-        /// Its output, or the reason why it could not be run (`NotFound`: it is not installed).
+        /// The helper's output, or the reason why it could not be run (`NotFound`: it is not installed).
         source: io::Error,
     },
     /// The kernel mounted, but serving could not begin; it was unmounted again.

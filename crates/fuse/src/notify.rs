@@ -7,11 +7,12 @@
 //! # Concurrency
 //! A request handler must never send. For a notice about an entry the kernel takes the directory's lock; it may already
 //! hold that lock for the very request being handled, and the mount would hang. So handlers and watchers only queue,
-//! and [`LANES`] threads send, each from a queue of its own. Notices about one directory or file take one lane, in
-//! order. A queue is bounded and collapses into "forget everything" when it overflows. A sending thread holds no lock
-//! while it sends. A notice about an inode that the kernel does not have, yet holds, is sent again until the kernel has
-//! it: a reply that makes the inode may be on its way, with attributes from before the news, and a new inode has no
-//! version to compare ([`Early`]). A thread that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
+//! and [`LANES`] threads send, each from a queue of its own. Notices about one inode, and about names in it, take one
+//! lane, in order; so do those about missing names of one node id, maybe another lane. A queue is bounded and collapses
+//! into "forget everything" when it overflows. A sending thread holds no lock while it sends. A notice about an inode
+//! that the kernel does not have, yet holds, is sent again until the kernel has it: a reply that makes the inode may be
+//! on its way, with attributes from before the news, and a new inode has no version to compare ([`Early`]). A thread
+//! that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
 //!
 //! # Why
 //! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that directory also
@@ -32,7 +33,7 @@ use uvfs_vfs::{ChangeSink, InodeId, Name};
 const LANES: usize = 4;
 /// Notices queued in a lane before they collapse.
 const QUEUE_MAX: usize = 16_384 / LANES;
-/// Of these, notices that expire missing names to free room: they never make the queue collapse.
+/// Notices of a lane that expire missing names to free room, at most: they never make the queue collapse.
 const OURS_MAX: usize = QUEUE_MAX / 4;
 
 enum Notice {
@@ -229,7 +230,7 @@ struct Early {
 }
 
 impl Early {
-    /// As long as a thread may take to read its reply, with some reserve.
+    /// The time that a thread may take to read its reply, with some reserve.
     const PAUSE: Duration = Duration::from_millis(2);
     /// In all a minute, and a pause takes longer on a busy machine: attributes are hardly valid for longer.
     const SENT_MAX: u32 = 30_000;

@@ -29,9 +29,9 @@ const REFUSED_TIME: Duration = Duration::from_millis(500);
 /// The limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of its first line and its fields.
+    /// Bytes of the first line and the fields.
     pub head_bytes: usize,
-    /// Of its body.
+    /// Bytes of the body.
     pub body_bytes: usize,
     /// For all of it, and again for the reply.
     pub time: Duration,
@@ -40,7 +40,7 @@ pub struct Limits {
 /// A request, as it was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
-    /// As `GET`.
+    /// The method, such as `GET`.
     pub method: String,
     /// Without the part after a `?`.
     pub path: String,
@@ -211,7 +211,7 @@ pub struct Reply {
     pub kind: &'static str,
     /// More fields, with their values.
     pub fields: Vec<(&'static str, &'static str)>,
-    /// Of the kind that its field names.
+    /// The body, of the kind that its field names.
     pub body: Vec<u8>,
 }
 
@@ -221,7 +221,7 @@ impl Reply {
         Self { status, kind, fields: Vec::new(), body: body.into() }
     }
 
-    /// As it is sent.
+    /// The reply as it is sent.
     pub fn bytes(&self) -> Vec<u8> {
         let (number, words) = self.status;
         let mut head = format!(

@@ -312,7 +312,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The same for an object that cannot be opened. Attributes of such objects are rare, and need a path.
+    /// Sets owner, mode and times of an object that cannot be opened. Extended attributes of such objects are rare and
+    /// need a path, so they are counted as lost.
     fn dress_in_place(&mut self, inode: &Inode, into: BorrowedFd<'_>, name: &Path) {
         let (uid, gid) = owner(inode);
         let owned = fs::chownat(into, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_ok();

@@ -109,7 +109,7 @@ struct CreateArguments {
     /// How large: 512M, 10G
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     size: String,
-    /// Its label, up to 16 bytes
+    /// Label of the file system, up to 16 bytes
     #[arg(long)]
     label: Option<String>,
     /// The file system; uvfs writes to ext4 and reads the others

@@ -87,7 +87,7 @@ fn holder(path: &Path) -> Option<Holder> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, about.dev(), about.ino())
 }
 
-/// The same in the text of `/proc/locks`.
+/// Finds the holder in the text of `/proc/locks`.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<Holder> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let file = format!("{major:02x}:{minor:02x}:{inode}");

@@ -34,9 +34,9 @@ use uvfs_control::protocol::Request;
 pub struct Sampled {
     /// Where it is.
     pub mountpoint: String,
-    /// As the mount table names it.
+    /// Source of the mount, as the mount table names it.
     pub source: String,
-    /// Its report, as `uvfs stat --json` has it; null if it did not answer.
+    /// Report of the mount, as `uvfs stat --json` prints it; null if it did not answer.
     pub report: Value,
     /// The lock meter's counts, or null.
     pub locks: Value,

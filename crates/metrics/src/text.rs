@@ -38,7 +38,7 @@ impl Format {
         }
     }
 
-    /// Its media type.
+    /// Media type of the format.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -43,7 +43,7 @@ pub(crate) enum On {
     Read,
     /// When it is done, and the answer is on the way.
     Put,
-    /// The same.
+    /// When a copy is done, and the answer is on the way.
     Copy,
 }
 

@@ -80,7 +80,7 @@ struct Counts {
     deletes: Counter,
     /// Questions for an object's mark and metadata.
     heads: Counter,
-    /// Of these, how many were no first try.
+    /// Requests of all kinds that were no first try.
     retries: Counter,
     /// Answers whose bytes did not have their checksum.
     damaged: Counter,

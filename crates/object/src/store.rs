@@ -106,7 +106,7 @@ impl Metadata {
 /// An object without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Its version.
+    /// Version of the object.
     pub tag: Tag,
     /// The [`Put::mark`] that it bears.
     pub mark: Option<u64>,
@@ -147,7 +147,7 @@ pub struct ListRequest<'a> {
     pub delimiter: Delimiter,
     /// The token of the page before; `None` for the first.
     pub token: Option<&'a str>,
-    /// Of the first page: only keys behind this one.
+    /// The key behind which the first page begins.
     pub after: Option<&'a str>,
     /// Entries at most, 1 to 1000.
     pub entries_max: u16,
@@ -167,7 +167,7 @@ pub struct Page {
 pub struct Listed {
     /// The whole key, or the whole prefix with the `/` that it was cut at.
     pub key: String,
-    /// Its kind.
+    /// Kind of the entry.
     pub kind: Kind,
 }
 
@@ -176,7 +176,7 @@ pub struct Listed {
 pub enum Kind {
     /// An object.
     Object {
-        /// Its version.
+        /// Version of the object.
         tag: Tag,
         /// Bytes.
         size: u64,
@@ -219,7 +219,7 @@ pub enum StoreError {
     Unreachable(String),
     /// The store has no time now.
     Busy {
-        /// Its message.
+        /// Message of the store.
         said: String,
         /// The wait that it asks for, if it names one.
         after: Option<Duration>,

@@ -33,13 +33,13 @@ const SYS_CACHESTAT: libc::c_long = 451;
 pub struct Residency {
     /// Pages that are there.
     pub cached: u64,
-    /// Of these, pages that are newer than the bytes on the store.
+    /// Cached pages that are newer than the bytes on the store.
     pub dirty: u64,
-    /// Of these, pages that are being written.
+    /// Cached pages that are being written.
     pub writeback: u64,
     /// Pages that were evicted and left a note of it.
     pub evicted: u64,
-    /// Of the evicted pages, those evicted so recently that memory must be short.
+    /// Evicted pages that left so recently that memory must be short.
     pub recently_evicted: u64,
 }
 

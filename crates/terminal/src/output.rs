@@ -32,7 +32,7 @@ pub fn print_text(text: &str) {
     }
 }
 
-/// As [`print_text`]; false if no process reads any more, as behind `| head`: an endless program then ends.
+/// Prints as [`print_text`] does; false if no process reads any more, as behind `| head`: an endless program then ends.
 pub fn is_read(text: &str) -> bool {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

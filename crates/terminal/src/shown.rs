@@ -33,12 +33,12 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// As [`shown`], of a name that need not be text.
+/// Shows a name, which need not be text.
 pub fn shown_name(name: impl AsRef<OsStr>) -> String {
     shown(&name.as_ref().to_string_lossy()).into_owned()
 }
 
-/// As [`shown`], line by line: for a layout in which single words come from elsewhere.
+/// Shows text line by line: for a layout in which single words come from elsewhere.
 pub fn shown_lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n")
 }

@@ -50,7 +50,7 @@ pub enum AclTag {
 /// One entry of an [`Acl`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Its subject.
+    /// Subject of the entry.
     pub tag: AclTag,
     /// The rights that it grants.
     pub access: Access,

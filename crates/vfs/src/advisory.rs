@@ -64,11 +64,11 @@ impl LockRange {
 /// A held record lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Its owner.
+    /// Owner of the lock.
     pub owner: LockOwner,
-    /// Its kind.
+    /// Kind of the lock.
     pub kind: LockKind,
-    /// Its range.
+    /// Range of the lock.
     pub range: LockRange,
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Job {
         directory: Node,
         /// The file.
         file: Node,
-        /// Its place in the list.
+        /// Place of the file in the list.
         place: usize,
     },
 }

@@ -155,7 +155,7 @@ impl Caller {
         }
     }
 
-    /// The same caller, through the frontend of `origin`: all other frontends are notified of its changes.
+    /// Returns the caller through the frontend of `origin`: all other frontends are notified of its changes.
     #[must_use]
     pub fn through(self, origin: Origin) -> Self {
         Self { origin, ..self }

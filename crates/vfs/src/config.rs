@@ -84,8 +84,8 @@ pub struct Timeouts {
 /// The treatment of file data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PagePolicy {
-    /// As the store prefers: not cached if the store is in memory already ([`crate::PageCaching`]); otherwise cached, and
-    /// written through, or back if the store is made for it ([`crate::Capabilities::writes_back`]).
+    /// The store's preference: not cached if the store is in memory already ([`crate::PageCaching`]); otherwise cached,
+    /// and written through, or back if the store is made for it ([`crate::Capabilities::writes_back`]).
     Auto,
     /// Not cached.
     Off,

@@ -22,7 +22,7 @@ pub struct Resolved {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Its own list, if the mode cannot express it.
+    /// The list of the object itself, if the mode cannot express it.
     pub access: Option<Acl>,
     /// The initial list for objects below it; directories only.
     pub default: Option<Acl>,

@@ -168,7 +168,7 @@ impl Dentry {
 #[derive(Debug)]
 pub(crate) struct Reaped {
     pub(crate) bytes: usize,
-    /// Its inode.
+    /// The inode that the name led to.
     pub(crate) inode: Option<Ref<Inode>>,
     /// It was the inode's last name, the inode has no hold, and it is marked as queued.
     pub(crate) is_orphan: bool,
@@ -439,7 +439,7 @@ impl NameCache {
         })
     }
 
-    /// The same for negative names only.
+    /// Sweeps negative names only.
     pub(crate) fn sweep_negatives(&self, buckets: usize, counters: &Counters) {
         self.sweep_with(&self.negative_hand, buckets, |entry| {
             if entry.value().inode().is_some() || entry.age() > 0 {

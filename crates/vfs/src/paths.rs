@@ -41,7 +41,7 @@ const MOST: u8 = 2;
 const BUCKETS: usize = 2;
 /// When the room is full, one of this number of walks that ask for a memo gets one.
 const CROWDED_SHARE: u32 = 64;
-/// The same where there is an invalid memo: its directory may be changing all the time.
+/// The share where there is an invalid memo: its directory may be changing all the time.
 const STALE_SHARE: u32 = 8;
 
 /// The caller of a walk.

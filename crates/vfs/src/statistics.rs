@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 pub struct CacheStatistics {
     /// Entries held now.
     pub held: u64,
-    /// Its limit, in the same unit. None for names and inodes, which `budget` bounds together.
+    /// Limit of the entries held, in the same unit. None for names and inodes, which `budget` bounds together.
     pub limit: Option<u64>,
     /// Requests answered.
     pub hits: u64,
@@ -76,13 +76,13 @@ pub struct BudgetStatistics {
     pub held_bytes: u64,
     /// Held by names, inodes, memos of whole paths, and their tables, and by tenants.
     pub metadata_bytes: u64,
-    /// Of these, held by tenants: tables of the frontend and of the store.
+    /// The part of `metadata_bytes` held by tenants: tables of the frontend and of the store.
     pub tenant_bytes: u64,
-    /// Their limit with the present size of pages.
+    /// Limit of `metadata_bytes` with the present size of pages.
     pub metadata_max_bytes: u64,
     /// Held by pages.
     pub page_bytes: u64,
-    /// Their limit with the present size of names and inodes.
+    /// Limit of `page_bytes` with the present size of names and inodes.
     pub page_max_bytes: u64,
     /// Retired, and kept only until every reader has passed; of the whole process.
     pub garbage_bytes: u64,

@@ -37,10 +37,10 @@ const DEPTH_MAX: usize = 4096;
 /// A file with data that the store does not have.
 #[derive(Debug)]
 pub struct Unwritten {
-    /// Its path from the root of the file system, without a leading slash. `None` if it has no name any more, or none
-    /// was found.
+    /// Path from the root of the file system, without a leading slash. `None` if it has no name any more, or none was
+    /// found.
     pub path: Option<Vec<u8>>,
-    /// Its number (`st_ino`).
+    /// Number of the file (`st_ino`).
     pub number: u64,
     /// The bytes that the store lacks, in whole pages, but not beyond the end of the file. 0 if it has all but could
     /// not make it stable: then the path is the root's.
@@ -259,7 +259,7 @@ struct Search {
     found: Option<Box<[u8]>>,
     /// Entries of this batch.
     seen: usize,
-    /// Of them, those with a counted reference.
+    /// Entries of this batch with a counted reference.
     taken: Vec<InodeId>,
     next: Cookie,
 }

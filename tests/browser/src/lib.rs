@@ -39,7 +39,7 @@ pub struct Browser {
     from: Receiver<Value>,
     /// Number of the last call.
     calls: u64,
-    /// Of the one page.
+    /// Session of the one page.
     session: Option<String>,
     _profile: TempDir,
 }

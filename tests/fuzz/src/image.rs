@@ -22,7 +22,7 @@ use uvfs_ext::{Fault, Image, Inode, Kind, MemoryDevice, ROOT};
 
 /// The blocks of the image that are not zero: number, length, bytes. Made by mke2fs, debugfs and e2fsck 1.47.
 const BASE: &[u8] = include_bytes!("image.bin");
-/// The same of the image with checksums.
+/// Blocks of the image with checksums, in the same form.
 const CHECKSUMS: &[u8] = include_bytes!("image/checksums.bin");
 pub(crate) const BLOCK: usize = 1024;
 const BLOCKS: usize = 4096;

@@ -628,7 +628,7 @@ fn marks_at_random_are_counted_exactly() {
     scene.end();
 }
 
-/// Of two concurrent marks the later one decides, also for cached entries.
+/// The later of two concurrent marks decides, also for cached entries.
 #[test]
 fn of_two_marks_at_once_one_holds() {
     let scene = Scene::over(PageCaching::Core, with_room(512 << 20), |top| {

@@ -99,7 +99,7 @@ struct State {
     synced_records: u64,
     /// Records passed to write(2); the last of these calls may have failed.
     tried_records: u64,
-    /// Its path below the writer's folder, when an fsync of the directories returned.
+    /// Path below the writer's folder, when an fsync of the directories returned.
     synced_path: Option<String>,
     /// The path it is about to get.
     tried_path: String,

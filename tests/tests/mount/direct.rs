@@ -218,7 +218,7 @@ fn sleeps(thread: rustix::thread::Pid) {
     }
 }
 
-/// As generic/451 does it: many rounds of direct writes beside readers, then both kinds of reader agree.
+/// Follows generic/451: many rounds of direct writes beside readers, then both kinds of reader agree.
 #[test]
 fn readers_beside_direct_writers_see_the_last_bytes() {
     let Some(mut direct) = Direct::new(Opens::Stateless, 160) else { return };

@@ -52,8 +52,8 @@ impl Handle {
         handle
     }
 
-    /// The same with another node id and generation, which a program with the right to open by handle can forge. The
-    /// kernel's own format for FUSE: the id's upper half, its lower half, the generation.
+    /// Returns the handle with another node id and generation, which a program with the right to open by handle can
+    /// forge. The kernel's own format for FUSE: the id's upper half, its lower half, the generation.
     fn made_up(&self, id: u64, generation: Option<u32>) -> Self {
         let mut handle = self.clone();
         let halves = [(id >> 32) as u32, id as u32];

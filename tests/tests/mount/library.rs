@@ -209,7 +209,7 @@ fn a_mount_that_fails_says_where() {
     assert!(general.to_string().contains("/nowhere/at/all"));
 }
 
-/// The same store behind the kernel: its operations work, and unsupported ones return EOPNOTSUPP.
+/// The tutorial's store works behind the kernel, and unsupported operations return EOPNOTSUPP.
 #[test]
 fn the_example_mounts() {
     if !uvfs_skip::can_mount() {

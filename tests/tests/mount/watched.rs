@@ -180,7 +180,7 @@ fn no_answer_stays_that_a_change_on_the_host_has_overtaken() {
     }
 }
 
-/// The same for the answers that the kernel has cached. The first attributes of an inode have no version there: a notice
+/// Answers that the kernel has cached stayed, too. The first attributes of an inode have no version there: a notice
 /// that overtook the reply was lost, and they stayed.
 #[test]
 fn no_answer_stays_in_the_kernel_that_a_change_on_the_host_has_overtaken() {

@@ -343,7 +343,7 @@ fn what_is_cached_is_told_by_directory() {
     assert_eq!(scene.vfs.resident(directory.node()), Default::default());
 }
 
-/// The same numbers, however they are asked for.
+/// The numbers do not depend on how they are asked for.
 #[test]
 fn one_level_tells_what_all_levels_tell() {
     let scene = Scene::lazy();

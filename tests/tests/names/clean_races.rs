@@ -372,7 +372,7 @@ fn inodes_found_after_are_not_taken() {
     });
 }
 
-/// The same for the pages of a file that moves (P4).
+/// A cleaning of everything reaches the pages of a file that moves (P4).
 #[test]
 fn a_cleaning_of_all_is_not_missed_by_a_moving_file() {
     let scene = Scene::new();
@@ -538,7 +538,7 @@ fn a_file_of_which_a_name_went_is_cleaned_before_the_other_is_asked_for() {
     assert_eq!(scene.reads(|| drop(content(&scene.open("b/1")))), 1);
 }
 
-/// The same by a cleaning of everything, with the file held.
+/// A held file that lost one name is reached by a cleaning of everything, too.
 #[test]
 fn a_held_file_of_which_a_name_went_is_cleaned_with_all() {
     let scene = Scene::new();
@@ -598,7 +598,7 @@ fn a_lookup_of_the_old_name_does_not_move_the_file_back() {
     assert_eq!(missed, 0);
 }
 
-/// The same in one of two directories, while the kernel, for one, holds the file.
+/// A held file that lost one name is cleaned with the directory of the other name, while the kernel, for one, holds it.
 #[test]
 fn a_held_file_of_which_a_name_went_is_cleaned_where_it_is() {
     let scene = Scene::new();

@@ -202,7 +202,7 @@ fn without_lifetimes_everybody_asks() {
     scene.end();
 }
 
-/// The same for missing names alone.
+/// A lifetime of zero for missing names alone: each of them is asked for again.
 #[test]
 fn a_negative_lifetime_of_zero_remembers_no_missing_name() {
     let config = VfsConfig { negative_timeout: Duration::ZERO, ..VfsConfig::default() };
@@ -458,7 +458,7 @@ fn a_lost_name_ends_completeness() {
     scene.end();
 }
 
-/// The same for lack of room: in a directory larger than the cache, every existing name is found.
+/// A lack of room ends completeness, too: in a directory larger than the cache, every existing name is found.
 #[test]
 fn a_directory_larger_than_the_cache_denies_nothing_that_is_there() {
     let scene = Scene::sized(64 << 10);

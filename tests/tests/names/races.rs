@@ -252,7 +252,7 @@ fn an_overtaken_lookup_promises_nothing() {
     scene.end();
 }
 
-/// The same for the name: a frontend must not cache it.
+/// An overtaken answer has no lifetime for the name, either: a frontend must not cache it.
 #[test]
 fn an_overtaken_lookup_promises_no_name() {
     let scene = Scene::new();

@@ -484,7 +484,7 @@ fn a_read_with_an_error_in_it_is_never_short() {
     });
 }
 
-/// The same of a bucket.
+/// A bucket had the fault, too: an error behind cached pages was a short read.
 #[test]
 fn a_read_of_an_object_with_an_error_in_it_is_never_short() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));

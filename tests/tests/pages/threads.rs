@@ -238,7 +238,7 @@ fn run(kind: Kind, config: VfsConfig, seed: u64, length: Duration) {
     }
 }
 
-/// Of every kind that `policy` has, with small caches and with large ones.
+/// Runs every kind that has `policy`, with small caches and with large ones.
 fn run_all(policy: PagePolicy, authority: Authority) {
     let _watchdog = Watchdog::new(stress::length(Duration::from_secs(60)) * 4);
     let seed = seed();

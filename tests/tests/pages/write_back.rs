@@ -352,7 +352,7 @@ fn only_bytes_that_were_written_here_go_to_the_store() {
     }
 }
 
-/// The same with truncations: data written behind a cut and the store's data there do not return.
+/// Truncations end pieces: data written behind a cut and the store's data there do not return.
 #[test]
 fn pieces_end_where_the_file_was_cut() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));

@@ -184,7 +184,7 @@ fn churn_stays_within_its_budget_and_leaves_nothing() {
     references_are_exact(seed, Instant::now() + length / 4);
 }
 
-/// The same operations over a store that counts every reference, and grows by that.
+/// Runs the operations over a store that counts every reference, and so grows.
 fn references_are_exact(seed: u64, end: Instant) {
     let hostile = hostile();
     let vfs = vfs_over(&hostile, config());

@@ -30,7 +30,7 @@ const PAGES: u64 = 3;
 /// Names that stand for versions: so many are there at a time.
 const KEPT: u64 = 8;
 
-/// Of one directory of a thing, or of a file (then all three ids are its own).
+/// Versions of one directory of a thing, or of a file (then all three ids are its own).
 struct Versions {
     directory: InodeId,
     attributed: InodeId,
@@ -48,7 +48,7 @@ struct Promise {
     store: Hostile,
     vfs: Arc<Vfs>,
     top: Directory,
-    /// Of each thing: how often it began and ended to move, times 4, and its place.
+    /// For each thing, how often it began and ended to move, times 4, and its place.
     places: Vec<AtomicU64>,
     versions: Vec<Vec<Versions>>,
     ids: [InodeId; 4],

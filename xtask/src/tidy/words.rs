@@ -62,7 +62,7 @@ fn found(tree: &Tree) -> (Vec<Fault>, Vec<Fault>) {
     (forms, headers)
 }
 
-/// Of the changelog the part that is not released.
+/// The part of the changelog that is not released; of other files, all.
 fn newest<'a>(path: &str, text: &'a str) -> &'a str {
     let released = || text.match_indices("\n## ").nth(1).map(|(at, _)| at);
     match path {

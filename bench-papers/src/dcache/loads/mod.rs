@@ -116,7 +116,7 @@ impl Kind {
     /// Both.
     pub(super) const ALL: [Kind; 2] = [Kind::Dbench, Kind::Httperf];
 
-    /// As the paper calls it.
+    /// Name that the paper uses.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Dbench => "dbench",

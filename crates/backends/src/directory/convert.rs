@@ -18,7 +18,7 @@ pub(super) fn host_error(errno: Errno) -> Error {
 pub(super) struct HostKey {
     pub(super) device: u64,
     pub(super) number: u64,
-    /// Of a directory, the mount through which it is seen; else 0.
+    /// The mount through which a directory is seen; 0 for other objects.
     pub(super) mount: u64,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct HostKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostStat {
     pub(super) key: HostKey,
-    /// As the host has them; `number` is the host's inode number.
+    /// Attributes as the host has them; `number` is the host's inode number.
     pub(super) attributes: Attributes,
 }
 

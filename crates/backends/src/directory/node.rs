@@ -41,7 +41,7 @@ pub(super) struct HostNode {
     pub(super) key: HostKey,
     pub(super) kind: FileKind,
     born: Option<Timestamp>,
-    /// Its descriptor, if one is open.
+    /// Descriptor of the object, if one is open.
     pub(super) slot: Arc<DescriptorSlot>,
     names: Mutex<Names>,
     mode: AtomicU32,

@@ -40,7 +40,7 @@ pub(super) struct OpenHostFile {
     pub(super) node: Arc<HostNode>,
     pub(super) descriptor: OpenDescriptor,
     pub(super) mode: OpenMode,
-    /// Of a directory: where a listing stands; absent while one uses it.
+    /// Where the listing of a directory stands; absent while a listing uses it.
     pub(super) stream: Option<Box<Mutex<Option<Stream>>>>,
 }
 

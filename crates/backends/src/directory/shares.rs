@@ -29,9 +29,9 @@ const RESERVE_MAX: usize = 2048;
 #[derive(Debug)]
 pub(super) struct Shares {
     state: Mutex<State>,
-    /// Of all users.
+    /// Limit for all users together.
     total_max: usize,
-    /// Of one.
+    /// Limit for one user.
     user_max: usize,
 }
 

@@ -596,7 +596,7 @@ mod tests {
         }
     }
 
-    /// The same, with a complete listing that lacks the name in place of the negative answer.
+    /// A complete listing that lacked the name stayed, as the negative answer did.
     #[test]
     fn a_file_that_was_away_for_a_listing_is_reported() {
         struct Nothing(usize);

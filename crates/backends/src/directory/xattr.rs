@@ -123,7 +123,7 @@ pub(super) struct XattrListing {
 }
 
 impl XattrListing {
-    /// Of the file system that `root` is on.
+    /// The listing for the file system that `root` is on.
     pub(super) fn of(root: &OwnedFd) -> Result<Self> {
         let kind = rustix::fs::fstatfs(root).map_err(host_error)?.f_type as u64;
         // Whether a security module runs is not known without this list: then no list is trusted.

@@ -60,7 +60,7 @@ impl<B: Backend> HostileBackend<B> {
         Self::over(Arc::new(inner))
     }
 
-    /// As [`HostileBackend::new`], for a backend that others use too.
+    /// Wraps a backend that others use, too.
     pub fn over(inner: Arc<B>) -> Self {
         let state = Arc::new(Mutex::new(&lock_order::HOSTILE_PLAN, State::default()));
         Self { capabilities: inner.capabilities(), inner, state }

@@ -78,7 +78,7 @@ impl ImageBackend {
         Ok(Self::new(Image::open(device)?, config))
     }
 
-    /// The same for an image that is open.
+    /// A backend for an image that is open.
     pub fn new(image: Image, config: ImageConfig) -> Self {
         match Cache::new(image.superblock().block_size, config.cache_bytes) {
             Ok(cache) => {

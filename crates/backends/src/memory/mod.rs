@@ -58,7 +58,7 @@ pub enum AccessTimes {
     /// When it is not later than the last change, or a day old.
     #[default]
     Relatime,
-    /// As that, and never of a directory.
+    /// When `Relatime` moves it, and never of a directory.
     Nodiratime,
     /// Never.
     Noatime,

@@ -35,7 +35,7 @@ use uvfs_terminal::interrupt::Interrupt;
 const BETWEEN: Duration = Duration::from_secs(1);
 /// Time in which a daemon has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// Of the log, so much of its end.
+/// The end of the log that is taken, at most.
 const LOG_BYTES_MAX: u64 = 256 << 10;
 /// The log of all daemons of a user, in the folder of their control sockets.
 const LOG: &str = "log";

@@ -64,7 +64,7 @@ pub(super) struct Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
-    /// Of `live`, whose threads send events by `sender`.
+    /// The ending of `live`, whose threads send events by `sender`.
     pub(super) fn new(live: &'a Arc<Live>, sender: Sender<Event>) -> Self {
         let (writing, leaving, finishing, cut) = (false, false, false, false);
         Self { live, sender, signals: 0, writing, leaving, finishing, cut }

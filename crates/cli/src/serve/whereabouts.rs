@@ -23,7 +23,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(200);
 pub(super) struct Place {
     source: Arc<OwnedFd>,
     path: PathBuf,
-    /// Its device and inode.
+    /// Device and inode of the source.
     pub(super) identity: (u64, u64),
     /// Whether it has been removed.
     removed: Probe<bool>,
@@ -32,14 +32,14 @@ pub(super) struct Place {
 /// The present state of a source.
 #[derive(Debug, Default)]
 pub(super) struct Now {
-    /// Its path, unless that is the old one; or that it was removed.
+    /// The present path, unless that is the old one; or that it was removed.
     pub(super) moved: Option<String>,
     /// For how long it has not answered, if it does not.
     pub(super) silent: Option<Duration>,
 }
 
 impl Place {
-    /// Of the directory or the file at `path`.
+    /// The place of the directory or the file at `path`.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let source = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
@@ -48,7 +48,7 @@ impl Place {
         Some(Self { source: Arc::new(source), path, identity, removed: Probe::default() })
     }
 
-    /// Its present state.
+    /// The present state of the source.
     pub(super) fn now(&self) -> Now {
         let silent = match self.ask() {
             Asked::Answer(true) => return Now { moved: Some("removed".into()), silent: None },

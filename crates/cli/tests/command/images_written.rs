@@ -470,7 +470,7 @@ fn operation(on: &Path, seed: u64) -> Result<(), Option<i32>> {
     done.map_err(|error| error.raw_os_error())
 }
 
-/// The same operations on an image that we write and on one that the kernel writes.
+/// Random operations run on an image that we write and on one that the kernel writes.
 #[test]
 fn random_operations_do_what_the_kernel_does() {
     if !can_mount() {

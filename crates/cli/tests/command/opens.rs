@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Of how many open files each is looked at; of more, so many of them.
+/// The most open files of which each is looked at; of more, so many are.
 const LOOKED_AT: usize = 400;
 /// Files that are there already, where they are not made.
 const THERE: usize = 100;
@@ -142,8 +142,8 @@ fn a_program_meets_its_own_limit_of_open_files_and_not_the_daemons() {
     }
 }
 
-/// The same at the limits that systems set: 1,024 descriptors for a daemon by default, and 20,000 as the hard limit of
-/// containers. There the daemon kept 480 and 10,392 files, and others got ENFILE.
+/// A program met the limit of the daemon at the limits that systems set: 1,024 descriptors for a daemon by default, and
+/// 20,000 as the hard limit of containers. There the daemon kept 480 and 10,392 files, and others got ENFILE.
 #[test]
 fn a_program_meets_its_own_limit_also_where_systems_put_it() {
     if inner(open_what_is_there) || !can_mount() {

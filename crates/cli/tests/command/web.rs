@@ -12,7 +12,7 @@ use uvfs_browser::Browser;
 /// A page that is served, until it is dropped.
 struct Page {
     child: Child,
-    /// Its output.
+    /// Address that the server prints first.
     address: String,
     _stdout: BufReader<ChildStdout>,
 }

@@ -202,7 +202,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Of addresses in a range.
+    /// Sums the counts of the addresses in a range.
     pub fn sum(&self, range: std::ops::Range<u64>) -> Count {
         self.counts.range(range).fold(Count::default(), |sum, (_, count)| Count {
             accesses: sum.accesses + count.accesses,
@@ -223,7 +223,7 @@ pub fn machine(cores: usize) -> Machine {
     Machine::default().with(cores, if cores > 8 { 2 } else { 1 })
 }
 
-/// The same without jitter and without capacity.
+/// A machine without jitter and without capacity.
 pub fn plain_machine(cores: usize, nodes: usize) -> Machine {
     let mut machine = Machine::default().with(cores, nodes);
     machine.jitter_percent = Parameter::assumed(0.0);
@@ -237,7 +237,7 @@ pub fn run(machine: &Machine, seed: u64, base: u64, programs: Vec<Box<dyn Progra
     run_with(machine, seed, base, &[], programs)
 }
 
-/// The same with layouts to try, each with where it begins and how many bytes it is for.
+/// Runs the programs with layouts to try, each with where it begins and how many bytes it is for.
 pub fn run_with(
     machine: &Machine,
     seed: u64,

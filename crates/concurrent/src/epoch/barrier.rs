@@ -3,7 +3,8 @@
 //! # Boundary
 //! Knows membarrier(2) and fences. The callers of each half are in [`super::domain`].
 //!
-//! # Why A pin is a store followed by loads, and hardware may swap the two. A fence that forbids
+//! # Why
+//! A pin is a store followed by loads, and hardware may swap the two. A fence that forbids
 //! this costs more than the rest of a pin. The system call membarrier(2) makes the kernel run a
 //! full barrier on every core that runs a thread of this process. So the collector pays for the
 //! fence, once per some hundred retired objects (Desnoyers et al. 2012, "User-Level Implementations

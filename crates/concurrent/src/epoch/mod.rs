@@ -13,7 +13,8 @@
 //! Owns pins, garbage and its freeing. Knows no limit: the owner of a budget reads [`garbage_bytes`] and calls
 //! [`collect`]. Never hold a guard across I/O or a wait: one pin delays all freeing ([`oldest_pin`] reports it).
 //!
-//! # Concurrency Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word on a line of its own,
+//! # Concurrency
+//! Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word on a line of its own,
 //! to which only its thread stores. [`crate::primitive`] does not count that as a shared store. Every thread may call
 //! every function, also in deferred calls and in destructors of thread-locals; only [`synchronize`] waits. After
 //! `fork`, the child must not pin: a fork copies the other threads' pins and not the threads.
@@ -98,8 +99,8 @@ impl Guard {
         unsafe { self.slot.as_ref().retire(bytes, Deferred::new(free)) };
     }
 
-    /// As [`Guard::defer`], for a bare pointer and the function that frees it. Never allocates for
-    /// the pair.
+    /// Defers as [`Guard::defer`] does, for a bare pointer and the function that frees it. Never allocates for the
+    /// pair.
     ///
     /// # Safety
     /// `ptr` is unlinked: no reader that pins from now on can reach it. `free` may be called on it,

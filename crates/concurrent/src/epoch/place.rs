@@ -68,7 +68,7 @@ mod locals {
     }
 }
 
-/// The same with loom's locals, so that models of other structures can pin: a domain per execution.
+/// Slots in loom's locals, so that models of other structures can pin: a domain per execution.
 #[cfg(loom)]
 mod locals {
     use super::*;

@@ -115,7 +115,7 @@ impl Condvar {
         guard.asleep(|raw| self.0.wait(raw));
     }
 
-    /// The same as [`Condvar::wait`], for at most `limit`. Returns whether the time ran out.
+    /// Waits as [`Condvar::wait`] does, for at most `limit`. Returns whether the time ran out.
     #[cfg(not(loom))]
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: std::time::Duration) -> bool {

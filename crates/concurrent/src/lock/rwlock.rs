@@ -36,7 +36,7 @@ impl<T> RwLock<T> {
         self.write_as(self.class)
     }
 
-    /// The same as [`RwLock::write`], under another class than the lock's own, for a thread that already holds a lock
+    /// Locks as [`RwLock::write`] does, under another class than the lock's own, for a thread that already holds a lock
     /// of that class. The caller orders several locks of one kind; with one class for each place in that order, the
     /// checker and the meter distinguish them.
     #[inline]

@@ -13,34 +13,34 @@ pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 macro_rules! common {
     ($name:ident, $value:ty $(, $parameter:ident)?) => {
         impl$(<$parameter>)? $name$(<$parameter>)? {
-            /// As `std`'s.
+            /// Makes an atomic with this value.
             pub const fn new(value: $value) -> Self {
                 Self(real::$name::new(value))
             }
-            /// As `std`'s; exclusive, so not a shared access.
+            /// Borrows the value; exclusive, so not a shared access.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
-            /// As `std`'s; exclusive, so not a shared access.
+            /// Returns the value; exclusive, so not a shared access.
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
-            /// As `std`'s; noted as a load.
+            /// Loads the value; noted as a load.
             pub fn load(&self, order: Ordering) -> $value {
                 record::load();
                 self.0.load(order)
             }
-            /// As `std`'s; noted as a store.
+            /// Stores `value`; noted as a store.
             pub fn store(&self, value: $value, order: Ordering) {
                 record::store();
                 self.0.store(value, order);
             }
-            /// As `std`'s; noted as a read-modify-write.
+            /// Swaps the value; noted as a read-modify-write.
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 record::rmw();
                 self.0.swap(value, order)
             }
-            /// As `std`'s; noted as a read-modify-write, also when it fails.
+            /// Exchanges the value if it is `current`; noted as a read-modify-write, also when it fails.
             ///
             /// # Errors
             /// The value found, if it is not `current`.
@@ -54,7 +54,8 @@ macro_rules! common {
                 record::rmw();
                 self.0.compare_exchange(current, new, success, failure)
             }
-            /// As `std`'s; noted as a read-modify-write, also when it fails.
+            /// Exchanges the value if it is `current`, and may fail spuriously; noted as a read-modify-write, also when
+            /// it fails.
             ///
             /// # Errors
             /// The value found, if it is not `current` or the exchange failed spuriously.
@@ -68,7 +69,7 @@ macro_rules! common {
                 record::rmw();
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
-            /// As `std`'s: a load, and a read-modify-write for each attempt.
+            /// Changes the value by `change`: a load, and a read-modify-write for each attempt.
             ///
             /// # Errors
             /// The value found, if `change` returns none for it.
@@ -102,7 +103,7 @@ macro_rules! modifying {
     ($name:ident, $value:ty, $($method:ident),*) => {
         impl $name {
             $(
-                /// As `std`'s; noted as a read-modify-write.
+                /// Calls `std`'s method; noted as a read-modify-write.
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
                     record::rmw();
                     self.0.$method(value, order)

@@ -4,7 +4,8 @@
 //! The methods that this crate uses, with `std`'s names and meaning. Compiled only under `--cfg loom`. [`super::model`]
 //! runs the models and passes learned places from one exploration to the next.
 //!
-//! # Why loom chooses the schedules to explore from the last access of each object. A write that is not ordered after
+//! # Why
+//! loom chooses the schedules to explore from the last access of each object. A write that is not ordered after
 //! it gets a schedule in which it comes first. loom remembers *one* access, so a load hides the loads before it. Thread
 //! A: `x.load`. Thread B: `x.load; x.compare_exchange`. The last access before B's write is B's own load, and loom
 //! never tries B before A.
@@ -114,27 +115,27 @@ impl Loads {
 macro_rules! common {
     ($name:ident, $value:ty $(, $parameter:ident)?) => {
         impl$(<$parameter>)? $name$(<$parameter>)? {
-            /// As `std`'s.
+            /// Makes an atomic with this value.
             #[track_caller]
             pub fn new(value: $value) -> Self {
                 Self { real: real::$name::new(value), loads: Loads::default() }
             }
-            /// As `std`'s.
+            /// Loads the value.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 self.loads.noting(|| self.real.load(order))
             }
-            /// As `std`'s.
+            /// Stores `value`.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.loads.showing(|| self.real.store(value, order));
             }
-            /// As `std`'s.
+            /// Swaps the value.
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.loads.showing(|| self.real.swap(value, order))
             }
-            /// As `std`'s.
+            /// Exchanges the value if it is `current`.
             ///
             /// # Errors
             /// The value found, if it is not `current`.
@@ -148,7 +149,7 @@ macro_rules! common {
             ) -> Result<$value, $value> {
                 self.loads.showing(|| self.real.compare_exchange(current, new, success, failure))
             }
-            /// As `std`'s; never fails spuriously.
+            /// Exchanges the value if it is `current`; never fails spuriously.
             ///
             /// # Errors
             /// The value found, if it is not `current`.
@@ -162,7 +163,7 @@ macro_rules! common {
             ) -> Result<$value, $value> {
                 self.compare_exchange(current, new, success, failure)
             }
-            /// As `std`'s: a load, and a read-modify-write for each attempt.
+            /// Changes the value by `change`: a load, and a read-modify-write for each attempt.
             ///
             /// # Errors
             /// The value found, if `change` returns none for it.
@@ -196,7 +197,7 @@ macro_rules! modifying {
     ($name:ident, $value:ty, $($method:ident),*) => {
         impl $name {
             $(
-                /// As `std`'s.
+                /// Calls loom's method.
                 #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
                     self.loads.showing(|| self.real.$method(value, order))
@@ -286,7 +287,7 @@ mod models {
         });
     }
 
-    /// The same if the hiding load is of a third thread, which another word orders before the writer.
+    /// The hiding load is one of a third thread, which another word orders before the writer.
     #[test]
     fn model_a_load_hidden_by_a_load_that_comes_before() {
         Model::new(4, &["the old value", "the new value"]).check(|| {

@@ -15,7 +15,7 @@
 //! Q2. An item's place is no later than its due moment. A step that finds a place too early moves it; a thread that
 //!     makes an item due sooner moves it at once.
 //! Q4. A thread looks no later than the first item is due. A step ends with a moment to look again for each item that
-//!     is then in [`Places`]. A thread that makes an item due, or inserts one, afterwards reports that to [`Wake`],
+//!     is then in [`Places`]. A thread that inserts an item or makes one due afterwards reports that to [`Wake`],
 //!     which keeps the earlier of two moments, also during a step. The step ends with [`Wake::ended`], which also keeps
 //!     the earlier one.
 //!
@@ -27,7 +27,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 /// The reason why an item waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
-    /// Its delay runs since a moment; none if it is due at once.
+    /// The item's delay runs since a moment; without a moment the item is due at once.
     Ripening,
     /// The store failed: the item is not tried again before a moment.
     Paused,
@@ -236,7 +236,7 @@ impl<M: Copy + Ord> Wake<M> {
         self.at
     }
 
-    /// The same as [`Wake::next`], if a further step may begin, of which at most `most` may run.
+    /// The moment of [`Wake::next`], if a further step may begin, of which at most `most` may run.
     pub fn next_if_fewer(&self, most: usize) -> Option<M> {
         self.at.filter(|_| self.looking < most)
     }

@@ -184,7 +184,7 @@ const LATE: u32 = 8;
 #[derive(Default)]
 struct Waiting {
     queue: Mutex<Places<u32, ()>>,
-    /// Its place, and the moment since which it is dirty; none if it is due at once.
+    /// The item's place, and the moment since which it is dirty; none if it is due at once.
     local: Mutex<(Option<Place<u32>>, Option<u32>)>,
     wake: Mutex<Wake<u32>>,
 }

@@ -28,7 +28,7 @@ const TRIM_BATCH: usize = if cfg!(loom) { 2 } else { 512 };
 pub struct FrameId(pub(super) u32);
 
 impl FrameId {
-    /// As a value for a tree.
+    /// The frame as a value for a tree.
     #[inline]
     pub fn to_value(self) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(u64::from(self.0))
@@ -40,7 +40,7 @@ impl FrameId {
         Self(u32::try_from(value.get() - 1).unwrap_or(u32::MAX))
     }
 
-    /// As a number, for [`crate::replacement::Queues`].
+    /// The frame as a number, for [`crate::replacement::Queues`].
     #[inline]
     pub fn number(self) -> u32 {
         self.0
@@ -390,7 +390,7 @@ impl Descriptors {
     }
 }
 
-/// The same on the heap, for the model checker, whose atomics are not all zeroes.
+/// Descriptors on the heap, for the model checker, whose atomics are not all zeroes.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Descriptors(Vec<Descriptor>);

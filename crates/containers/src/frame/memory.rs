@@ -180,7 +180,7 @@ mod mapped {
     }
 }
 
-/// The same, byte by byte, for the model checker.
+/// Memory that is read and written byte by byte, for the model checker.
 #[cfg(loom)]
 mod modelled {
     use super::PAGE_BYTES;

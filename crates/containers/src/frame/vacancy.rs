@@ -120,7 +120,7 @@ impl Arena {
         self.vacancy().tell();
     }
 
-    /// The same for an announced waiter that could not use the promise (V4): wakes no thread.
+    /// Withdraws the promise of an announced waiter that could not use it (V4): wakes no thread.
     fn withdraw_in_silence(&self, frames: u64) {
         // ORDERING: AcqRel; Release, partner `promised` (O10), and Acquire, partner `promise` of a waiter (O9).
         self.vacancy().promised.0.fetch_sub(frames, Ordering::AcqRel);

@@ -8,7 +8,8 @@
 //! The comment of a transition says so if only one thread may make it at a time (by F3 or F5). The others are
 //! compare-exchanges or additions that any thread may race.
 //!
-//! # Why References, lock, tags and version in one word: each transition is decided by the value that it replaces. So
+//! # Why
+//! References, lock, tags and version in one word: each transition is decided by the value that it replaces. So
 //! no thread ever sees half of a change of two words. Weakness: a hot page that is referenced (not read by version) is
 //! one hot cache line.
 

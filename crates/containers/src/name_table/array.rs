@@ -8,7 +8,8 @@
 //! # Boundary
 //! Memory and addresses. [`super`] decides which threads may reach an array, and when it is freed.
 //!
-//! # Why A reader takes base and size from one word and reads the header only if a bucket has
+//! # Why
+//! A reader takes base and size from one word and reads the header only if a bucket has
 //! moved. The memory comes zeroed, with an alignment that the allocator can serve by fresh pages of
 //! the system. So a large array uses memory only where it is touched. Weakness: that alignment
 //! wastes up to 48 bytes, and arrays never shrink.

@@ -9,7 +9,8 @@
 //! Loads, locks and changes one bucket and the overflow buckets behind its link. [`super`] chooses
 //! the bucket, handles removed entries, and defines the invariants cited here.
 //!
-//! # Why Tag and address are one word, so one store publishes an entry and one removes it. A key
+//! # Why
+//! Tag and address are one word, so one store publishes an entry and one removes it. A key
 //! has a home slot, which holds three of four keys at the usual load: one load, and a branch that
 //! is predicted for names in frequent use. Otherwise a reader takes the smallest of `slot ^ tag`.
 //! Where the tags are equal that is the bare address, and smaller than any other, so seven slots
@@ -152,7 +153,7 @@ impl Bucket {
         unsafe { self.find_among_equal_tags(hash, parent, name) }
     }
 
-    /// The same as `find`, slot by slot: another key has the same tag.
+    /// Finds as `find` does, slot by slot: another key has the same tag.
     ///
     /// # Safety
     /// The same as for `find`.
@@ -178,7 +179,7 @@ impl Bucket {
         unsafe { self.words::<V>() }.map(|(_, entry)| entry)
     }
 
-    /// The same as `entries`, with each slot's word.
+    /// The entries, each with its slot's word.
     ///
     /// # Safety
     /// The same as for `find`.

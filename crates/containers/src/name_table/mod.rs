@@ -186,9 +186,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.insert_with(guard, hash, parent, name, value).replaced
     }
 
-    /// The same as [`NameTable::insert`], with a weight, class and value from `make`, which receives the present entry.
-    /// `make` runs under the bucket's lock: no other thread changes this name meanwhile. It must not use a table of
-    /// this class.
+    /// Inserts as [`NameTable::insert`] does, with a weight, class and value from `make`, which receives the present
+    /// entry. `make` runs under the bucket's lock: no other thread changes this name meanwhile. It must not use a table
+    /// of this class.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].

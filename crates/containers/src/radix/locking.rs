@@ -78,7 +78,7 @@ impl<'t> NodeLocks<'t> {
         }
     }
 
-    /// The same as [`Self::leaf`], if `leaf` was found to be that leaf a moment ago.
+    /// Finds as [`Self::leaf`] does, if `leaf` was found to be that leaf a moment ago.
     #[inline(always)]
     pub(super) fn leaf_again(&mut self, mut leaf: &'t Node, index: u64, wish: Wish) -> Found<'t> {
         loop {

@@ -310,7 +310,7 @@ fn model_shrink_and_shrink() {
     check(3, &[0, 2, 4], one, other, |world| assert_eq!(world.get(0), Some(0)));
 }
 
-/// The same as [`check`], with tags on `tagged` at the beginning.
+/// Checks as [`check`] does, with tags on `tagged` at the beginning.
 fn check_tagged(
     indexes: &'static [u64],
     tagged: &'static [u64],

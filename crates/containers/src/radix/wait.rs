@@ -3,7 +3,8 @@
 //! # Boundary
 //! Waits and reports to the meter; the word and its orderings are in [`super::node`].
 //!
-//! # Why A holder keeps a leaf for some ten nanoseconds, and mostly comes back for the leaf's next slot. Two threads
+//! # Why
+//! A holder keeps a leaf for some ten nanoseconds, and mostly comes back for the leaf's next slot. Two threads
 //! that work through one leaf in turns therefore collide at every step, and the line moves between their cores.
 //! Together they reach a third of one thread's rate. Zijlstra 2007 saw such threads drift apart after a while, and not
 //! collide from then on. Stepping back achieves that at once: a thread that finds a node held leaves it to the other

@@ -4,7 +4,8 @@
 //! # Boundary
 //! Sees the hash of each admitted page, and chooses the queue of a page that was not seen before.
 //!
-//! # Why Pages read in a loop somewhat longer than the cache are all evicted before their next use.
+//! # Why
+//! Pages read in a loop somewhat longer than the cache are all evicted before their next use.
 //! If one in so many is admitted to the main queue at once, a part of the loop stays and is hit
 //! (bimodal insertion). Under other accesses that costs some hits. So one page in sixteen is always
 //! admitted the plain way, and one in sixteen the other way. The group with fewer admissions has

@@ -2,7 +2,8 @@
 //!
 //! Entry: `time:14 | fingerprint:18`, zero for none. A bucket is sixteen entries, one cache line.
 //!
-//! # Boundary Remembers hashes and forgets them by age. `contains` is wrongly true for one page in
+//! # Boundary
+//! Remembers hashes and forgets them by age. `contains` is wrongly true for one page in
 //! some ten thousand, which then gets too good a place. A page forgotten too early gets a worse
 //! one.
 //!

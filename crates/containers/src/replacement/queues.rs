@@ -3,7 +3,8 @@
 //! # Boundary
 //! Frame numbers and hashes of pages. Plain data: the caller excludes other threads, and reports evictions.
 //!
-//! # Classes Pages to evict first ([`Class::Once`]) and pages to keep ([`Class::Keep`]) have a queue each, beside the
+//! # Classes
+//! Pages to evict first ([`Class::Once`]) and pages to keep ([`Class::Keep`]) have a queue each, beside the
 //! two of the policy. The `Once` queue is emptied before all others, in order of admission, used or not. Only a page
 //! that was read ahead and not used yet is skipped, once: otherwise its read would be wasted. The `Keep` queue is
 //! searched when no other page is left, or when it has more than seven eighths of all pages. A used page gets one more
@@ -31,7 +32,7 @@ const CORRELATED_ONE_IN: usize = 128;
 /// The outcome of a call of [`Queues::candidates`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// As many frames as wanted.
+    /// All the frames that were wanted.
     Full,
     /// Fewer, because many pages had been used: ask again.
     Short,
@@ -158,7 +159,7 @@ impl Queues {
         self.admit_as(access, frame, key, (Class::Normal, false));
     }
 
-    /// The same as [`Queues::admit`], with a class; if `ahead`, before any use: the first use will not count.
+    /// Admits as [`Queues::admit`] does, with a class; if `ahead`, before any use: the first use will not count.
     ///
     /// # Panics
     /// The same as for [`Queues::admit`].

@@ -3,7 +3,8 @@
 //! # Boundary
 //! A pure function of a number, a seed and the count of rows.
 //!
-//! # Why A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and
+//! # Why
+//! A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and
 //! use one row in eight. Here the number is split. Its *far* part passes two 64x64 -> 128 multiplications, high half
 //! xor low half of each, with seeds that are drawn once per process. So the row of a stretch's begin is random, and the
 //! maker of a disk image cannot choose stretches that share a row. Its *near* part continues from there in steps of the

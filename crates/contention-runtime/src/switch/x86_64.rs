@@ -23,7 +23,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Of the calling thread: the base is set, the stack will be by the first switch away.
+    /// The context of the calling thread: the base is set, and the first switch away sets the stack.
     pub(crate) fn here() -> Self {
         Self { stack: 0, base: thread_base() }
     }
@@ -284,7 +284,7 @@ pub(crate) fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Of the instruction that a SIGSEGV interrupted, its length, if it reads the processor's counter.
+/// Length of the instruction that a SIGSEGV interrupted, if it reads the processor's counter.
 ///
 /// # Safety
 /// `context` is the third argument of the kernel's call of a handler of SIGSEGV.
@@ -387,7 +387,7 @@ macro_rules! with_caller {
     };
 }
 
-/// The same, that also passes the caller's frame pointer, for walking the frames.
+/// Defines an entry that also passes the caller's frame pointer, for walking the frames.
 macro_rules! with_frame {
     ($name:ident => $target:path, $register:literal, $frame:literal) => {
         // SAFETY: as in `with_caller` (E1, E2).
@@ -404,7 +404,7 @@ macro_rules! with_frame {
     };
 }
 
-/// The same, that passes where the stack is: the address of its return address.
+/// Defines an entry that also passes the place of the stack: the address of its return address.
 macro_rules! with_stack {
     ($name:ident => $target:path, $register:literal) => {
         // SAFETY: as in `with_caller` (E1, E2).
@@ -543,7 +543,7 @@ macro_rules! started {
     };
 }
 
-/// The same, that leaves the return address where [`last_caller`] finds it: all argument registers are taken.
+/// Defines an entry that leaves the return address where [`last_caller`] finds it: all argument registers are taken.
 macro_rules! with_caller_aside {
     ($name:ident => $target:path) => {
         // SAFETY: as in `with_caller` (E1, E2), with `rax` and a word of our own in place of a register; the
@@ -585,7 +585,7 @@ mod tests {
         ready: mpsc::Sender<()>,
         wake: mpsc::Receiver<()>,
         steps: AtomicU64,
-        /// Of the thread's own variable, seen by the thread that runs on its stack.
+        /// Value of the thread's own variable, seen by the thread that runs on its stack.
         variable: AtomicUsize,
     }
 

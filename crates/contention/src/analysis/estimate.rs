@@ -21,19 +21,19 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of one value a seed.
+    /// Estimates the mean of `values`, one value a seed.
     pub fn of(values: &[f64]) -> Self {
         let pairs: Vec<_> = values.iter().map(|value| (*value, 1.0)).collect();
         Self::ratio(&pairs)
     }
 
-    /// Of counts, one a seed.
+    /// Estimates the mean of counts, one count a seed.
     pub fn of_counts(values: impl IntoIterator<Item = u64>) -> Self {
         let values: Vec<_> = values.into_iter().map(|value| value as f64).collect();
         Self::of(&values)
     }
 
-    /// Of a part and its whole, one pair a seed; zero if there is nothing of the whole.
+    /// Estimates the ratio of a part to its whole from one pair a seed; zero if there is nothing of the whole.
     pub fn ratio(pairs: &[(f64, f64)]) -> Self {
         let whole: f64 = pairs.iter().map(|(_, whole)| whole).sum();
         let count = pairs.len() as f64;
@@ -87,7 +87,7 @@ pub(crate) fn t_95(degrees: f64) -> f64 {
     t_95_whole(low) * (t_95_whole(high) / t_95_whole(low)).powf(along)
 }
 
-/// Of a whole number, from one on.
+/// The quantile for a whole number of degrees of freedom, from one on.
 fn t_95_whole(degrees: f64) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,

@@ -287,7 +287,7 @@ pub(crate) fn anonymous() -> Profile {
     profile
 }
 
-/// The same figures with names that programs and files should not have.
+/// [`profile`]'s figures with names that programs and files should not have.
 pub(crate) fn hostile() -> Profile {
     let mut profile = profile();
     let script = "<script>alert('x')</script>";

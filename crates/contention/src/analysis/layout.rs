@@ -54,7 +54,7 @@ pub struct LayoutHeat {
 pub struct FieldHeat {
     /// `root.lock`; of a hole `padding`.
     pub path: String,
-    /// Its type; empty of a hole.
+    /// The field's type; empty for a hole.
     pub type_name: String,
     /// Bytes from the start.
     pub offset: u64,

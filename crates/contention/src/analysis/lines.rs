@@ -27,7 +27,7 @@ pub const CLEAR: f64 = 0.9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The same bytes.
+    /// Cores want the same bytes.
     True,
     /// Other bytes than those that were written.
     False,
@@ -40,7 +40,7 @@ pub enum Verdict {
 pub struct LineTable {
     /// From 1, by latency.
     pub rank: usize,
-    /// Its content: the name of the dearest object's type, or of the variable.
+    /// Name of the dearest object's type, or of the variable.
     pub structure: String,
     /// Which line of the object; with [`LineTable::lines`] beyond 1, of the first.
     pub line_index: u64,
@@ -106,7 +106,7 @@ pub struct Row {
     pub instruction_address: u64,
     /// `cmpxchg4.acq`.
     pub instruction: String,
-    /// Its operation.
+    /// Operation of the instruction.
     pub operation: Operation,
     /// Bytes of it.
     pub bytes: u32,
@@ -126,7 +126,7 @@ pub struct Row {
     pub offset: u64,
     /// `root.lock`, without type.
     pub field: String,
-    /// As it is printed: of a variable with its name, of a pointer with its type.
+    /// The datum as it is printed: a variable's field with the variable's name, a pointer's with its type.
     pub data: String,
     /// Part of the transfers that wanted other bytes than those written elsewhere.
     pub false_share: Estimate,
@@ -153,7 +153,7 @@ pub struct Row {
 /// A writer that took a line away.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Writer {
-    /// Its function.
+    /// The function that wrote.
     pub function: String,
     /// The field that it writes, where it is known.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -167,7 +167,7 @@ pub fn lines(ledger: &Ledger<'_>) -> Vec<LineTable> {
     tables(ledger, Fold::Never)
 }
 
-/// The same, with the lines of all objects of one type, at one place in it, taken for one.
+/// Cache lines as in [`lines`], with the lines of all objects of one type, at one place in it, counted as one.
 pub fn groups(ledger: &Ledger<'_>) -> Vec<LineTable> {
     tables(ledger, Fold::ByType)
 }

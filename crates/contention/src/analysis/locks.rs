@@ -64,7 +64,7 @@ pub fn locks(ledger: &Ledger<'_>) -> Vec<LockRow> {
     rows(ledger, false)
 }
 
-/// The same, with the locks of all objects of one type taken for one.
+/// Locks as in [`locks`], with the locks of all objects of one type counted as one.
 pub fn lock_groups(ledger: &Ledger<'_>) -> Vec<LockRow> {
     rows(ledger, true)
 }

@@ -46,7 +46,7 @@ pub struct Analyses {
     pub runs: RunsSummary,
     /// Cache lines, the dearest first.
     pub lines: Vec<LineTable>,
-    /// The same with objects of one type put together.
+    /// Cache lines with the objects of one type put together.
     pub groups: Vec<LineTable>,
     /// Latencies by class.
     pub histogram: Histogram,
@@ -56,7 +56,7 @@ pub struct Analyses {
     pub layouts: Vec<LayoutHeat>,
     /// Locks, those that were waited for longest first.
     pub locks: Vec<LockRow>,
-    /// The same with the locks of one type put together.
+    /// Locks with those of one type put together.
     pub lock_groups: Vec<LockRow>,
     /// Threads, by number.
     pub threads: Vec<ThreadRow>,

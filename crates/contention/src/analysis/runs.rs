@@ -27,7 +27,7 @@ pub struct RunsSummary {
     /// Layout changes that were tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub what_if: Vec<String>,
-    /// Of the runs, in their order.
+    /// Seeds of the runs, in the order of the runs.
     pub seeds: Vec<u64>,
     /// The machine's name.
     pub machine: String,
@@ -35,9 +35,9 @@ pub struct RunsSummary {
     pub machine_hash: String,
     /// Whether computing between accesses was charged.
     pub computing: bool,
-    /// Its cores.
+    /// Cores of the machine.
     pub cores: usize,
-    /// Its memory nodes.
+    /// Memory nodes of the machine.
     pub nodes: usize,
     /// Cycles a microsecond.
     pub megahertz: f64,
@@ -59,7 +59,7 @@ pub struct RunsSummary {
     pub remote_share: Estimate,
     /// The program's own count of work.
     pub work: Estimate,
-    /// The same by second of virtual time in which threads ran.
+    /// Work by second of virtual time in which threads ran.
     pub work_per_second: Estimate,
     /// Threads.
     pub threads: Estimate,
@@ -94,7 +94,7 @@ pub struct ThreadRow {
     pub stalled_share: Estimate,
     /// Part of its time that it slept.
     pub blocked_share: Estimate,
-    /// Its clock at its end.
+    /// The thread's clock at its end.
     pub cycles: Estimate,
 }
 

@@ -104,7 +104,7 @@ pub fn trial(from: &u64, to: &mut u64, word: &std::sync::atomic::AtomicU64) {
 pub struct Toolchain {
     /// The first line of `rustc -vV`.
     pub version: String,
-    /// Its default target.
+    /// The default target.
     pub host: String,
 }
 

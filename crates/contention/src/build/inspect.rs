@@ -43,7 +43,7 @@ pub struct Inspection {
 /// The kind of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
-    /// Of this machine.
+    /// A program or library for this machine.
     Native,
     /// For another machine; its name.
     Foreign(String),

@@ -62,7 +62,7 @@ impl Native {
         Ok(Self { processors, caches, memory: MEMORY.max(2 * caches.1), scale: 16 })
     }
 
-    /// The same in a thousandth of the time, for tests of the code alone.
+    /// Returns a native host that measures in a thousandth of the time, for tests of the code alone.
     #[cfg(test)]
     fn hasty(mut self) -> Self {
         (self.memory, self.scale, self.caches) = (1 << 20, 1, (1 << 16, 1 << 20));

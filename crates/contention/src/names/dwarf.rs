@@ -93,7 +93,7 @@ pub(super) struct Debug<'a> {
     files: &'a Files,
     dwarf: Dwarf<Slice<'a>>,
     units: Vec<Whole<'a>>,
-    /// Of type units, by signature.
+    /// Type units by signature.
     signatures: HashMap<u64, Die>,
     /// Asked addresses, sorted, and the units that each lies in.
     addresses: Vec<u64>,

@@ -39,7 +39,7 @@ const LOCALS_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Typing {
     pub(super) module: u32,
-    /// Of the whole, or of an element; `None` where only the name is known.
+    /// Type of the whole, or of an element; `None` where only the name is known.
     pub(super) die: Option<Die>,
     pub(super) array: bool,
     pub(super) guessed: bool,

@@ -67,7 +67,7 @@ impl fmt::Display for Reason {
 /// A module that was asked for names and did not have them all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingModule {
-    /// Its file.
+    /// The module's file.
     pub path: String,
     /// Why.
     pub reason: Reason,
@@ -80,7 +80,7 @@ pub struct Missing {
     pub modules: Vec<MissingModule>,
     /// Objects whose type is known.
     pub typed: u64,
-    /// Of them, those whose type was guessed: their names end in `?`.
+    /// Typed objects whose type was guessed: their names end in `?`.
     pub guessed: u64,
     /// Objects of unknown type.
     pub untyped: u64,

@@ -50,7 +50,7 @@ pub fn name(profile: &mut Profile) -> Result<Missing, Error> {
     name_with(profile, &Options::default())
 }
 
-/// As [`name`], with `options`.
+/// Names what [`name`] names, with `options`.
 ///
 /// # Errors
 /// As [`name`]; or a lock pattern is no regular expression.

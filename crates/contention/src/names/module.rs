@@ -37,7 +37,7 @@ const LIBRARIES: [&str; 9] = [
 /// A function at a place.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    /// Its entry, where it is known from debug information.
+    /// The function's entry, where it is known from debug information.
     pub(super) call: Option<Call>,
     pub(super) function: Rc<Function>,
     pub(super) frame: Frame,

@@ -78,7 +78,7 @@ pub(super) struct Shape {
     align: u64,
     pub(super) members: Vec<Member>,
     variants: Vec<Variants>,
-    /// Of a pointer, an array, an alias.
+    /// The type that a pointer, an array or an alias refers to.
     pub(super) target: Option<Die>,
     declaration: bool,
 }

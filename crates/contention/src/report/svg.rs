@@ -241,7 +241,7 @@ pub(super) fn structures(structures: &Structures) -> String {
 /// A curve over cores.
 pub(super) struct Curve<'a> {
     pub(super) name: &'a str,
-    /// Its class in the page's style.
+    /// The curve's class in the page's style.
     pub(super) style: usize,
     /// Cores and value.
     pub(super) points: Vec<(f64, Estimate)>,

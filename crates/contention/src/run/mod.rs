@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(4);
 pub struct Plan {
     /// The program: a path, or a name to be found in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
     /// Cores of the machine.
     pub cores: usize,
@@ -68,7 +68,7 @@ pub struct Plan {
     pub modules: Vec<PathBuf>,
     /// Layouts to try.
     pub layouts: Vec<Relayout>,
-    /// The same, as the user wrote them.
+    /// The layout changes, as the user wrote them.
     pub what_if: Vec<String>,
     /// Seconds of processor time that a thread may spend in code that is not instrumented while others could
     /// run; then the runtime ends the program. Zero: any.
@@ -89,9 +89,9 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Output {
-    /// Of the first seed it is shown as ever.
+    /// The output of the first seed is shown unchanged.
     First,
-    /// Of the first seed it is shown, all of it on standard error.
+    /// The output of the first seed is shown, all of it on standard error.
     FirstOnStandardError,
     /// It is kept in [`Outcome::outputs`].
     Kept,
@@ -185,7 +185,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(Event) -> Go;
 /// A run that did not end well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Of the run.
+    /// The seed of the run.
     pub seed: u64,
     /// The exit status, or 128 and the signal's number.
     pub status: u8,

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// A program that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its file, absolute.
+    /// The program's file, absolute.
     pub path: PathBuf,
     /// Whether it has debug information, without which there are no names of fields.
     pub debug: bool,

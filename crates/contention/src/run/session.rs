@@ -46,11 +46,11 @@ pub struct Order {
 pub struct Record {
     /// The program, as cargo started it.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
-    /// Its environment; only when programs are found.
+    /// The program's environment; only when programs are found.
     pub env: Vec<(OsString, OsString)>,
-    /// Its folder.
+    /// The program's working folder.
     pub folder: PathBuf,
     /// Where the profile is, if there is one.
     pub profile: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl Session {
         Ok(Self { folder })
     }
 
-    /// Its folder, for the runner's command line.
+    /// The session's folder, for the runner's command line.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -25,14 +25,14 @@ pub struct Law {
     pub sigma: f64,
     /// Coherence: the cost of each pair of cores. Above zero, the curve falls somewhere.
     pub kappa: f64,
-    /// Of the throughput's variance, how much the law explains; one is all.
+    /// How much of the throughput's variance the law explains; one is all.
     pub r_squared: f64,
     /// Cores of the highest throughput; `None` if it rises without end. May lie beyond the cores that ran.
     pub peak: Option<f64>,
 }
 
 impl Law {
-    /// Its throughput for `cores`.
+    /// The throughput that the law predicts for `cores`.
     pub fn throughput(&self, cores: f64) -> f64 {
         let more = cores - 1.0;
         self.gamma * cores / (1.0 + self.sigma * more + self.kappa * cores * more)

@@ -27,7 +27,7 @@ use uvfs_concurrent::primitive::atomic::{
 
 /// The refusal where the source hangs.
 const SILENT: &str = "the source does not answer";
-/// Its remedy.
+/// The remedy in that refusal.
 const LATER: &str = "try again when the source answers";
 /// Abandoned threads of one mount beyond which no request begins that may need the source.
 const ABANDONED_MAX: usize = 4;

@@ -196,7 +196,7 @@ impl DirectFile {
         Ok(bytes)
     }
 
-    /// The same for a part of one sector.
+    /// Writes a part of one sector.
     fn write_part(&self, at: u64, end: u64, source: &mut Source<'_>) -> io::Result<usize> {
         let skipped = (at % self.sector as u64) as usize;
         let bytes = (end - at).min((self.sector - skipped) as u64) as usize;

@@ -16,7 +16,7 @@ pub(super) fn direct(path: &Path) -> Option<DirectFile> {
     opened.map_err(|refused| uvfs_skip::lacking(format_args!("checkout: {}", refused.why))).ok()
 }
 
-/// The same, with sectors of so many bytes.
+/// A device for direct writes with sectors of so many bytes.
 fn with_sector(path: &Path, sector: usize) -> Option<DirectFile> {
     drop(direct(path)?);
     let file = WritableFile::open(path).unwrap();

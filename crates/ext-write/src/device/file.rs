@@ -18,7 +18,7 @@ use uvfs_ext::Device;
 /// Slices that one system call takes (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
 
-/// Of a block device: only if the kernel does not use it.
+/// Opens a block device only if the kernel does not use it.
 const EXCLUSIVE: i32 = OFlags::EXCL.bits() as i32;
 
 /// A regular file or a block device.

@@ -66,7 +66,7 @@ pub trait WriteDevice: Device {
 /// What a device counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Its requests bypass the host's page cache.
+    /// The device's requests bypass the host's page cache.
     pub is_direct: bool,
     /// Bytes of its buffers, in use or kept for the next request.
     pub buffer_bytes: u64,

@@ -59,7 +59,7 @@ impl Recorder {
         Self { memory, before: bytes, events, while_flushing: Box::new(|| ()) }
     }
 
-    /// The same, with a call of `call` in each flush, between its beginning and its end.
+    /// Adds a call of `call` to each flush, between its beginning and its end.
     #[must_use]
     pub fn while_flushing(self, call: impl Fn() + Send + Sync + 'static) -> Self {
         Self { while_flushing: Box::new(call), ..self }
@@ -129,7 +129,7 @@ impl Record {
         self.events.len()
     }
 
-    /// The same on a medium that tears no write of these bytes.
+    /// Returns the record of a medium that tears no write of these bytes.
     #[must_use]
     pub fn with_whole(self, whole: Range<u64>) -> Self {
         Self { whole, ..self }

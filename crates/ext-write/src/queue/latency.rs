@@ -15,13 +15,13 @@ pub struct Latency {
     pub ns_max: u64,
 }
 
-/// The same, counted by many threads.
+/// Latencies that many threads count.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     requests: AtomicU64,
     ns: AtomicU64,
     ns_max: AtomicU64,
-    /// Of the present window: requests, and the complement of the shortest time, so that 0 is none.
+    /// Requests in the present window, and the complement of the shortest time, so that 0 is none.
     window: AtomicU64,
     window_least: AtomicU64,
 }

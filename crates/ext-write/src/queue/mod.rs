@@ -61,7 +61,7 @@ pub struct QueueCounts {
     pub put: u64,
     /// Blocks that left without a write, because a commit brought newer contents.
     pub replaced: u64,
-    /// The same, because they were freed.
+    /// Blocks that left without a write, because they were freed.
     pub dropped: u64,
     /// Requests.
     pub runs: u64,

@@ -20,12 +20,12 @@ use std::ops::Range;
 pub struct Run<T> {
     /// The first block.
     pub first: u64,
-    /// Their contents.
+    /// Contents of the blocks.
     pub contents: Vec<T>,
 }
 
 impl<T> Run<T> {
-    /// Its blocks.
+    /// Blocks of the run.
     pub fn blocks(&self) -> Range<u64> {
         self.first..self.first + self.contents.len() as u64
     }
@@ -90,7 +90,7 @@ impl<T> Pending<T> {
         Some(self.take_at(first, most))
     }
 
-    /// The same for a request that has `block`, if that waits and is not under way.
+    /// Takes a run for a request that has `block`, if that waits and is not under way.
     pub fn take_back(&mut self, block: u64, most: usize) -> Option<Run<T>> {
         let is_free = self.waiting.contains_key(&block) && !self.is_under_way(block);
         is_free.then(|| self.take_at(block, most))
@@ -142,7 +142,7 @@ mod tests {
         assert!(pending.is_empty());
     }
 
-    /// Of two requests with one block the medium may keep either: the older contents came back over the newer ones.
+    /// The medium may keep either of two requests with one block: the older contents came back over the newer ones.
     #[test]
     fn a_block_under_way_waits_for_the_end_of_its_request() {
         let mut pending = Pending::default();

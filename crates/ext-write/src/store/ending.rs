@@ -13,7 +13,7 @@ const KEPT: &str = "; committed data is safe: mount the image again";
 pub struct Ended {
     /// The failure.
     pub cause: Arc<str>,
-    /// The same, with its consequence for the image.
+    /// The failure, with its consequence for the image.
     pub why: Arc<str>,
     /// When it was.
     pub since: SystemTime,

@@ -124,7 +124,7 @@ struct World {
     replies: Sender<()>,
     /// The block's contents; nothing while it is free.
     now: Option<u8>,
-    /// The same in the last transaction that is stable.
+    /// The block's contents in the last transaction that is stable.
     committed: Option<u8>,
     /// The running transaction has it.
     is_listed: bool,

@@ -32,7 +32,7 @@ pub(super) struct Mark {
 /// An empty journal.
 #[derive(Debug)]
 pub struct LogPlace {
-    /// Its superblock, with the features to be used.
+    /// Superblock of the journal, with the features to be used.
     pub head: JournalHead,
     /// Where the blocks of its file are.
     pub runs: Vec<Run>,

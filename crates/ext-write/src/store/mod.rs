@@ -204,7 +204,7 @@ pub struct Store {
     doors: Doors,
     state: Mutex<State>,
     changed: Condvar,
-    /// As many threads ask for a commit as its thread waits for.
+    /// Notified when as many threads ask for a commit as its thread waits for.
     gathered: Condvar,
     /// Blocks that a transaction may have.
     capacity: usize,
@@ -463,7 +463,7 @@ impl Store {
         self.begin_slowly(door, credits)
     }
 
-    /// The same where the thread's door does not let it in.
+    /// Begins a handle where the thread's door does not let it in.
     fn begin_slowly(&self, door: usize, credits: usize) -> Result<Option<Handle<'_>>> {
         let mut waited: Option<Instant> = None;
         let mut state = self.state.lock();

@@ -38,7 +38,7 @@ impl Look<'_> {
 /// The changes of an inode.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Its attributes.
+    /// Attributes to set.
     pub attributes: SetAttributes,
     /// Extended attributes by name: set, or removed where there is no value, if they are there.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -51,7 +51,7 @@ pub struct Change {
 pub enum Privileges<'a> {
     /// Nothing.
     Stay,
-    /// Its permission bits become these, and its capabilities are removed.
+    /// The file's permission bits become these, and its capabilities are removed.
     Become(&'a dyn Fn(&Inode) -> u16),
 }
 

@@ -100,7 +100,7 @@ impl Volume {
         self.allocate_as(number, range, grow, Privileges::Stay)
     }
 
-    /// The same, and takes from the file what `privileges` says.
+    /// Allocates as [`Volume::allocate`] does, and takes from the file what `privileges` says.
     ///
     /// # Errors
     /// As [`Volume::allocate`].
@@ -205,7 +205,7 @@ impl Volume {
         self.punch_as(number, range, Privileges::Stay)
     }
 
-    /// The same, and takes from the file what `privileges` says.
+    /// Punches as [`Volume::punch`] does, and takes from the file what `privileges` says.
     ///
     /// # Errors
     /// As [`Volume::punch`].
@@ -357,7 +357,7 @@ fn has_extents(inode: &Inode) -> bool {
 pub enum Grow {
     /// It does.
     Size,
-    /// Its size stays.
+    /// The size stays.
     Nothing,
 }
 

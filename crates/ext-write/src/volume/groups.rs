@@ -31,7 +31,7 @@ use uvfs_ext::{Group, Image, Inode, Superblock};
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) group: Group,
-    /// Its inode table was zeroed when the image was made.
+    /// The inode table was zeroed when the image was made.
     zeroed: bool,
     /// Blocks that were freed and must not be used again yet.
     waiting: Marked,
@@ -345,7 +345,7 @@ impl Op<'_> {
         self.free_as(blocks, false)
     }
 
-    /// The same for blocks that held metadata.
+    /// Frees blocks that held metadata.
     pub(super) fn free_metadata(&mut self, blocks: Range<u64>) -> Result<()> {
         self.free_as(blocks, true)
     }
@@ -651,7 +651,8 @@ impl Op<'_> {
         Ok(state.blocks == Trust::Sound)
     }
 
-    /// The same of the bitmap of a group's inodes; none is in use that the descriptor says was never used.
+    /// Whether the bitmap of a group's inodes is valid: its checksum, its number of free inodes, and that no inode is
+    /// in use which the descriptor says was never used.
     fn inodes_are_sound(&self, number: u32, state: &mut State) -> Result<bool> {
         if state.inodes == Trust::Unknown {
             let superblock = self.volume.image.superblock();

@@ -23,15 +23,15 @@ pub struct Held(pub Inode);
 /// An entry of a directory.
 #[derive(Debug)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the entry.
     pub name: Vec<u8>,
-    /// Its inode.
+    /// Number of the inode.
     pub number: u32,
     /// The kind in its entry.
     pub kind: Option<Kind>,
     /// Where the next one is.
     pub next: u64,
-    /// Its inode, held, if that was wanted and the inode is in order.
+    /// The inode, held, if that was wanted and the inode is in order.
     pub held: Option<Held>,
 }
 

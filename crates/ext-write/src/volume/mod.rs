@@ -87,7 +87,7 @@ const INODES_SHARE: u64 = 4;
 const KNOWN_BYTES: u64 = (2 * size_of::<(u32, Known)>() + size_of::<Node>() + 32) as u64;
 /// Blocks that an operation may change: the path of a tree twice, split at each level, with bitmaps and descriptors.
 const CREDITS: usize = 48;
-/// The same of one that changes names.
+/// Blocks that an operation on names may change.
 const CREDITS_NAMES: usize = 96;
 
 /// Read-only-compatible flags that are written.
@@ -184,7 +184,7 @@ impl Volume {
         Self::with_buffers(device, BUFFERS_BYTES)
     }
 
-    /// The same, with about so many bytes of unused metadata in memory.
+    /// Opens the image with about so many bytes of unused metadata in memory.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -192,7 +192,7 @@ impl Volume {
         Self::with_data(device, bytes, DataMode::Ordered)
     }
 
-    /// The same, whose data takes this way.
+    /// Opens the image; data takes the way `data`.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -336,7 +336,7 @@ impl Volume {
         self.stabilise(changed)
     }
 
-    /// The same for its data and the metadata that reading it needs: not its times.
+    /// Makes the data of an inode stable, and the metadata that reading it needs: not its times.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -635,7 +635,7 @@ impl Op<'_> {
         self.put_times(inode, state)
     }
 
-    /// The same of one of which only times have changed.
+    /// Puts an inode of which only times have changed.
     fn put_times(&mut self, inode: &Inode, state: &mut State) -> Result<()> {
         state.changed = Some(self.handle.transaction());
         let superblock = self.volume.image.superblock();

@@ -121,7 +121,7 @@ impl Volume {
         Ok(self.make(parent, Some(name), new, 0)?.number)
     }
 
-    /// The same, held.
+    /// Creates as [`Volume::create`] does, and returns the object held.
     ///
     /// # Errors
     /// As [`Volume::create`].
@@ -224,7 +224,7 @@ impl Volume {
         self.link_held(number, parent, name).map(|inode| drop(self.forget(inode.0.number)))
     }
 
-    /// The same; it is held once more then.
+    /// Links as [`Volume::link`] does, and returns the object held once more.
     ///
     /// # Errors
     /// As [`Volume::create`].

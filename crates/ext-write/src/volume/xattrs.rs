@@ -19,7 +19,7 @@ impl Volume {
         Ok(self.image.xattrs(&self.load(number)?)?)
     }
 
-    /// One of them.
+    /// The extended attribute `name` of an inode.
     ///
     /// # Errors
     /// As [`Volume::xattrs`].
@@ -29,7 +29,7 @@ impl Volume {
         Ok(self.image.xattr(&self.load(number)?, name)?)
     }
 
-    /// Their names.
+    /// Names of an inode's extended attributes.
     ///
     /// # Errors
     /// As [`Volume::xattrs`].

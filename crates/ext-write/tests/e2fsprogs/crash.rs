@@ -100,7 +100,7 @@ fn creates(on: &Recorded) {
     }
 }
 
-/// As editors save: a new file, made stable, takes the old one's name.
+/// Saves as editors do: a new file, made stable, takes the old one's name.
 fn renames_over(on: &Recorded) {
     let mut random = Random(2);
     let mut old = contents(&mut random, 5000);

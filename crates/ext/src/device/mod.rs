@@ -64,7 +64,7 @@ impl FileDevice {
         Self::new(File::open(path)?)
     }
 
-    /// The same for a file that is open already.
+    /// A device over a file that is open already.
     ///
     /// # Errors
     /// As [`FileDevice::open`].

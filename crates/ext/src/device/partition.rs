@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// One partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// As the kernel counts them.
+    /// Number of the partition, as the kernel counts.
     pub number: u32,
     /// Where it begins.
     pub start_bytes: u64,

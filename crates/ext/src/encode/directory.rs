@@ -32,7 +32,7 @@ pub struct Entries<'a> {
 /// An entry that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its name.
+    /// Name of the entry.
     pub name: &'a [u8],
     /// The inode that it names.
     pub inode: u32,

@@ -15,9 +15,9 @@ const LENGTH_MAX: [u32; 2] = [32768, 32767];
 /// An extent of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Its first block in the file.
+    /// First block in the file.
     pub logical: u32,
-    /// Its first block on the volume.
+    /// First block on the volume.
     pub start: u64,
     /// How many blocks.
     pub length: u32,
@@ -50,9 +50,9 @@ impl Extent {
 /// A child of an inner node: its first block in the file, and where it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Child {
-    /// Its key.
+    /// First block of the file that the child maps.
     pub logical: u32,
-    /// Its block.
+    /// Block of the child.
     pub block: u64,
 }
 

@@ -33,7 +33,7 @@ pub struct JournalHead {
 pub struct Brought<'a> {
     /// Where it belongs.
     pub block: u64,
-    /// Its contents.
+    /// Contents of the block.
     pub bytes: &'a [u8],
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn put_word(bytes: &mut [u8], offset: usize, word: u32) {
     bytes[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
 }
 
-/// The same with sixteen bits.
+/// Puts sixteen bits at `offset`, little-endian.
 pub(crate) fn put_half(bytes: &mut [u8], offset: usize, half: u16) {
     bytes[offset..offset + 2].copy_from_slice(&half.to_le_bytes());
 }

@@ -5,7 +5,7 @@ use crate::format::checksum::crc32c;
 use crate::format::superblock::{LENGTH, Superblock};
 use zerocopy::IntoBytes;
 
-/// Of `state`: unmounted as it should be.
+/// Value of `state` when the image was unmounted as it should be.
 const CLEAN: u16 = 1;
 const NEEDS_RECOVERY: u32 = 4;
 

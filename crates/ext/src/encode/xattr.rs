@@ -26,7 +26,7 @@ pub struct Stored {
     pub index: u8,
     /// The rest of its name.
     pub name: Vec<u8>,
-    /// Its value; access control lists in the disk's form.
+    /// Value of the attribute; access control lists in the disk's form.
     pub value: Vec<u8>,
 }
 

@@ -61,8 +61,8 @@ pub trait Blocks: Send + Sync + fmt::Debug {
     /// Those of the device.
     fn block(&self, number: u64) -> Result<Block<'_>>;
 
-    /// The same, if `check` accepts it. A cache may check the contents of a block once, when it reads them. `check` reads
-    /// no blocks.
+    /// Reads a block of the volume if `check` accepts it. A cache may check the contents of a block once, when it reads
+    /// them. `check` reads no blocks.
     ///
     /// # Errors
     /// Those of the device; those of `check`.

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry<'a> {
-    /// Its name; encrypted ones are encoded.
+    /// Name of the entry; encrypted names are encoded.
     pub name: Cow<'a, [u8]>,
     /// The inode that it names.
     pub inode: u32,

@@ -31,11 +31,11 @@ pub enum Service {
 pub struct Feature {
     /// In which word.
     pub class: Class,
-    /// Its bit in that word.
+    /// Bit in that word.
     pub bit: u32,
-    /// As e2fsprogs calls it.
+    /// Name that e2fsprogs uses.
     pub name: &'static str,
-    /// Its effect on reading.
+    /// Effect of the feature on reading.
     pub service: Service,
 }
 

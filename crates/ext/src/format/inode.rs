@@ -82,7 +82,7 @@ const VERITY: u32 = 0x10_0000;
 /// One inode whose checksum is right.
 #[derive(Debug, Clone)]
 pub struct Inode {
-    /// Its number.
+    /// Number of the inode.
     pub number: u32,
     pub(crate) raw: Box<RawInode>,
     /// The bytes behind the first 128.
@@ -165,7 +165,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Its kind; `None` for a mode without a known kind.
+    /// Kind of the inode; `None` for a mode without a known kind.
     pub fn kind(&self) -> Option<Kind> {
         Kind::of_mode(self.raw.mode.get())
     }

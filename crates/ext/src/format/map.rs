@@ -35,7 +35,7 @@ pub enum Place {
 /// A run of blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Its first block in the file.
+    /// First block in the file.
     pub logical: u64,
     /// How many blocks.
     pub length: u64,
@@ -257,7 +257,7 @@ impl Image {
         self.map_on(inode, wanted, &mut Passed::default())
     }
 
-    /// As [`Image::map`], for one of several windows of a file.
+    /// Maps one of several windows of a file, as [`Image::map`] maps a range.
     ///
     /// # Errors
     /// As [`Image::map`]; where tables are in two places, also of two windows.
@@ -274,7 +274,7 @@ impl Image {
         Ok(runs.runs)
     }
 
-    /// As [`Image::map`] over the whole file; calls `node` with each block that the map itself takes.
+    /// Maps the whole file, as [`Image::map`] a range; calls `node` with each block that the map itself takes.
     pub(crate) fn map_whole(&self, inode: &Inode, node: &mut dyn FnMut(u64)) -> Result<Vec<Run>> {
         let mut runs = Runs::new(0..u64::MAX >> 1, self);
         self.map_into(inode, &mut runs, &mut Passed::default(), node)

@@ -17,7 +17,7 @@ use crate::image::Image;
 pub struct Xattr {
     /// With its prefix: `user.x`.
     pub name: Vec<u8>,
-    /// Its value.
+    /// Value of the attribute.
     pub value: Vec<u8>,
 }
 

@@ -336,7 +336,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// The same for a commit block.
+    /// Notes a wrong checksum of a commit block.
     fn commit_holds(&self, bytes: &mut [u8], place: u64, pending: &mut Pending) {
         if !self.has_sums() {
             return;

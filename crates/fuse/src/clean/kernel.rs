@@ -271,7 +271,7 @@ impl Bridge {
         Ok(unlisted)
     }
 
-    /// As [`Bridge::forget_names`], of one directory.
+    /// Forgets names as [`Bridge::forget_names`] does, of one directory.
     pub(super) fn forget_names_of(&self, id: u64, directory: &Node) -> io::Result<()> {
         let mut from = Some(Cookie::default());
         while let Some(at) = from {

@@ -340,7 +340,7 @@ mod tests {
         (pressure, handles)
     }
 
-    /// Of 10,000 files that had just been closed the kernel held all for two seconds more: while they were open,
+    /// When 10,000 files had just been closed, the kernel held all of them for two seconds more: while they were open,
     /// the pauses between two looks had grown so long. With an hour to wait, news that is lost hangs the test.
     #[test]
     fn a_rest_ends_when_files_are_closed() {

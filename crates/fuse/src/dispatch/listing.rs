@@ -45,7 +45,7 @@ pub(super) fn names<R: Reply>(
     Ok(Answer::Listed)
 }
 
-/// As [`names`], with attributes: each entry that is sent counts a lookup.
+/// Lists as [`names`] does, with attributes: each entry that is sent counts a lookup.
 pub(super) fn entries<R: Reply>(
     server: &Server,
     caller: &Caller,

@@ -31,12 +31,12 @@ impl<'p, R: Reply> Pending<'p, R> {
         Self { pass, due, counters }
     }
 
-    /// As [`Reply::register`].
+    /// Calls [`Reply::register`] of the reply.
     pub(super) fn register(&self, host: &OwnedFd) -> io::Result<R::Backing> {
         self.due.reply().register(host)
     }
 
-    /// As [`Reply::add`].
+    /// Calls [`Reply::add`] of the reply.
     pub(super) fn add(&mut self, listed: &Listed<'_>) -> bool {
         self.due.reply_mut().add(listed)
     }

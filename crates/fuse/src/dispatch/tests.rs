@@ -101,7 +101,7 @@ impl Front {
         Self::over(readers, Opens::Tracked)
     }
 
-    /// The same, of a store with such opens.
+    /// A front over a store with such opens.
     fn over(readers: usize, opens: Opens) -> Self {
         Self::with(readers, VfsConfig::default(), |capabilities| capabilities.opens = opens)
     }

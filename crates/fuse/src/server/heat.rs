@@ -39,7 +39,7 @@ struct Count {
     all: u64,
     /// The part of these that may belong to directories which had the place before.
     before: u64,
-    /// Of its own, those that were not answered at once.
+    /// Requests of its own that were not answered at once.
     missed: u64,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct MissingName {
 #[derive(Debug, Default)]
 struct Shard {
     parents: HashMap<u64, HashMap<Arc<[u8]>, u64>>,
-    /// The same, oldest first.
+    /// The names of `parents`, oldest first.
     order: BTreeMap<u64, (u64, Arc<[u8]>)>,
     next: u64,
     /// Bytes of the names here.
@@ -65,7 +65,7 @@ pub(crate) struct Missing {
     names_max: usize,
     /// Limit of the bytes of all names together.
     room_bytes: AtomicU64,
-    /// Their bytes, as of the last insertion.
+    /// Bytes of all names, as of the last insertion.
     bytes: AtomicU64,
 }
 

@@ -46,7 +46,7 @@ struct HeldNode {
     node: Node,
     lookups: u64,
     end: KernelEnd,
-    /// Its recorded places; none if it cannot be found again.
+    /// Places recorded for the node; none if it cannot be found again.
     places: Places,
     generation: u32,
     /// Used since the hand last passed.
@@ -295,7 +295,7 @@ impl NodeTable {
         Some(held.node.clone())
     }
 
-    /// As [`NodeTable::get`], with where the kernel takes a file to end.
+    /// Gets a node as [`NodeTable::get`] does, with where the kernel takes a file to end.
     pub(crate) fn get_with_end(&self, id: u64) -> Option<(Node, KernelEnd)> {
         if id == ROOT {
             return Some((self.vfs.root().clone(), KernelEnd::at(0)));
@@ -313,7 +313,7 @@ impl NodeTable {
         }
     }
 
-    /// As [`NodeTable::get`], without marking it as used.
+    /// Gets a node as [`NodeTable::get`] does, without marking it as used.
     pub(crate) fn peek(&self, id: u64) -> Option<Node> {
         if id == ROOT {
             return Some(self.vfs.root().clone());

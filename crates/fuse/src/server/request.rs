@@ -29,7 +29,7 @@ pub(crate) type Bytes<'a> = Cow<'a, [u8]>;
 pub(crate) struct Sender {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Its thread id.
+    /// Thread id of the sender.
     pub(crate) task: u32,
 }
 
@@ -95,7 +95,7 @@ macro_rules! requests {
         }
 
         impl Request<'_> {
-            /// The same request with its own bytes.
+            /// Returns the request with its own bytes.
             pub(crate) fn into_owned(self) -> Request<'static> {
                 match self {
                     $(Self::$request { $($field),* } => Request::$request { $($field: $field.keep()),* },)*
@@ -217,7 +217,7 @@ pub(crate) enum Through<B> {
     Pages { keep: bool },
     /// By requests alone; `keep`: its pages from other opens stay.
     Requests { keep: bool },
-    /// Of a directory: by requests, with its copy of the listing before them if there may be one.
+    /// By requests, for a directory, with its copy of the listing before them if there may be one.
     Listing { keep: bool },
     /// By itself.
     Host(Arc<B>),

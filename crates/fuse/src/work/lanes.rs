@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// Requests of one user that run on workers at once.
 pub(crate) const LANE_WORKERS: usize = 76;
-/// Of these, for each group of requests alone.
+/// Workers of a lane that only one group of requests may use, for each group.
 pub(super) const GROUP_WORKERS: usize = 4;
 /// Workers without the spare ones.
 pub(super) const WORKERS_MAX: usize = 152;
@@ -245,7 +245,7 @@ mod tests {
     use super::WaitsFor::{Data, Listing, Names, Open};
     use super::*;
 
-    /// As many reads of one user as run at once.
+    /// The reads of one user that run at once.
     const READS: usize = LANE_WORKERS - (GROUPS - 1) * GROUP_WORKERS;
 
     fn start(lanes: &mut Lanes<u32>, uid: u32, count: usize, now: Instant) {

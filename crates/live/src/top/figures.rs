@@ -28,7 +28,7 @@ pub(crate) struct Figures {
     pub(crate) mounts: Vec<MountFigures>,
 }
 
-/// Of one mount.
+/// Figures of one mount.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MountFigures {
     pub(crate) mountpoint: String,
@@ -61,7 +61,7 @@ pub(crate) struct Kind {
     pub(crate) per_second: f64,
     /// Since the mount.
     pub(crate) total: u64,
-    /// Of the time between the samples; 0 if none ended in it.
+    /// Median of the requests between the samples; 0 if none ended in that time.
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Hits {
     pub(crate) misses_per_second: f64,
     /// Hits of all between the samples, 0 to 1; null if there were none.
     pub(crate) share: Option<f64>,
-    /// Of all since the mount.
+    /// Share of hits since the mount.
     pub(crate) share_total: Option<f64>,
     /// The kernel answers repeated requests itself: the shares say nothing about the cache.
     #[serde(skip)]
@@ -131,7 +131,7 @@ pub(crate) struct Lock {
     pub(crate) lock: String,
     pub(crate) mode: String,
     pub(crate) waits_per_second: f64,
-    /// Of all threads together.
+    /// Waits of all threads together.
     pub(crate) wait_ns_per_second: f64,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Sampled {
     pub(crate) mountpoint: String,
     pub(crate) source: String,
     pub(crate) state: State,
-    /// As `uvfs stat --json` has it; null if it did not answer.
+    /// Report of `uvfs stat --json`; null if the mount did not answer.
     pub(crate) report: Value,
     /// The lock meter's counts, or null.
     pub(crate) locks: Value,
@@ -79,7 +79,7 @@ struct Rest {
 }
 
 impl Sampler {
-    /// Of the mounts at `wanted`; without any, of all that there are.
+    /// A sampler of the mounts at `wanted`; without any, of all that there are.
     ///
     /// # Errors
     /// If one of them is no mount.

@@ -93,7 +93,7 @@ impl Ui {
         self.path.as_ref().filter(|_| self.mountpoint.as_ref() == Some(&mount.mountpoint))
     }
 
-    /// Its directories in the order of the list.
+    /// Directories of `mount` in the order of the list.
     pub(crate) fn directories<'f>(
         &self,
         mount: &'f MountFigures,

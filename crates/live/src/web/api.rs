@@ -58,7 +58,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Of the mounts at `mountpoints`; without any, of all that there are.
+    /// A site of the mounts at `mountpoints`; without any, of all that there are.
     ///
     /// # Errors
     /// If one of them is no mount.

@@ -45,7 +45,7 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// As it is shown in the terminal.
+    /// The token as the terminal shows it.
     pub(super) fn text(&self) -> &str {
         &self.0
     }

@@ -42,7 +42,7 @@ pub(super) struct Series(Mutex<VecDeque<Parent>>);
 #[derive(Debug)]
 struct Parent {
     id: InodeId,
-    /// Its directories that were to be listed alone.
+    /// Directories in it that were to be listed alone.
     listed: u32,
     /// Directories to wait before the next request for many.
     pause: u32,

@@ -45,9 +45,9 @@ struct State {
     /// Open questions by the clock when they were asked.
     asked: BTreeMap<u64, usize>,
     changes: HashMap<Box<str>, Change>,
-    /// The same changes in their order, also those that a later one of the same key has replaced.
+    /// The changes in their order, also those that a later one of the same key has replaced.
     order: VecDeque<(u64, Box<str>)>,
-    /// Of the keys in `order`.
+    /// Bytes of the keys in `order`.
     key_bytes: usize,
 }
 
@@ -112,7 +112,7 @@ impl Here {
         self.0.lock().in_work.insert(key, id);
     }
 
-    /// As [`Here::add`], unless another file is. Whether it is now.
+    /// Adds a file, unless another one has its key. Returns whether it did.
     pub(super) fn add_new(&self, key: String, id: InodeId) -> bool {
         let mut state = self.0.lock();
         if state.in_work.contains_key(&key) {
@@ -127,7 +127,7 @@ impl Here {
         self.remove_if(key, id, || true);
     }
 
-    /// As [`Here::remove`], if `done` returns true while no other thread changes the files in work.
+    /// Removes a file if `done` returns true while no other thread changes the files in work.
     pub(super) fn remove_if(&self, key: &str, id: InodeId, done: impl FnOnce() -> bool) {
         let mut state = self.0.lock();
         if state.in_work.get(key) == Some(&id) && done() {

@@ -48,7 +48,7 @@ const NUMBERS: u64 = 1 << 23;
 pub(super) struct Walks {
     state: Mutex<State>,
     begun_again: Counter,
-    /// Of the pages that are kept.
+    /// Bytes of the pages that are kept.
     bytes: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ struct State {
 struct Walk {
     number: u64,
     directory: InodeId,
-    /// Of the first entry that is kept.
+    /// Position of the first entry that is kept.
     first: u64,
     page: Vec<Named>,
     /// The first entry of each question's answer; the last question is at the end.

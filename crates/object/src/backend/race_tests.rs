@@ -71,7 +71,7 @@ fn a_listing_from_before_a_change_does_not_set_files_back() {
     }
 }
 
-/// The same by a lookup of one name, which is a listing of the keys that begin with it.
+/// A lookup of one name is a listing of the keys that begin with it, so its answer can be older than a change, too.
 #[test]
 fn a_lookup_from_before_a_change_does_not_set_the_file_back() {
     let bucket = Bucket::new(&["x", "xy"]);

@@ -48,8 +48,8 @@ pub(super) struct Node {
     pub(super) what: What,
     /// The number that users see, for as long as it is known here.
     pub(super) number: u64,
-    /// Of the content, as the seam has it: constant for a file written here, because only this mount changes an inode's
-    /// content.
+    /// Version of the content, as the seam has it: constant for a file written here, because only this mount changes an
+    /// inode's content.
     pub(super) version: u64,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     Directory,
-    /// As the store has it.
+    /// An object as the store has it.
     Object {
         tag: Tag,
         size: u64,
@@ -65,7 +65,7 @@ pub(super) enum What {
     },
     /// Not as the store has it: made or cut here.
     Local(Local),
-    /// Its name was removed while it was open. The content since then, if it was ever whole.
+    /// A file whose name was removed while it was open, with its content since then if it was ever whole.
     Orphan {
         content: Option<Arc<[u8]>>,
         size: u64,
@@ -82,7 +82,7 @@ pub(super) struct Local {
 }
 
 impl What {
-    /// Its version in the store, or the version that it is based on.
+    /// The file's version in the store, or the version that it is based on.
     pub(super) fn tag(&self) -> Option<&Tag> {
         match self {
             What::Object { tag, .. } => Some(tag),
@@ -91,7 +91,7 @@ impl What {
         }
     }
 
-    /// The same file after a put of it made the version `tag`. That version has all bytes kept from the base, and all other
+    /// The file after a put of it made the version `tag`. That version has all bytes kept from the base, and all other
     /// bytes of the put are still in pages here.
     pub(super) fn based_on(&self, tag: Tag) -> Option<What> {
         let (keep, size, modified) = match self {
@@ -132,7 +132,7 @@ impl Node {
         &self.name
     }
 
-    /// Its key as `name` in `parent`.
+    /// Key of `name` in `parent`.
     pub(super) fn key_below(parent: &Node, name: &str) -> String {
         let mut key = parent.key();
         key.push_str(name);
@@ -202,7 +202,7 @@ struct Slot {
     marked: bool,
     /// A put of it has failed, but may have taken effect.
     doubtful: bool,
-    /// Its content must not be put under its own key ([`super::conflict`]).
+    /// The content must not be put under its own key ([`super::conflict`]).
     refused: bool,
     /// The time of its last change that a caller has set, and that the store does not have yet.
     stated: Option<Timestamp>,

@@ -52,11 +52,11 @@ pub(super) struct Uploads {
     allowance: Allowance,
     /// The store has conditions on puts, as far as is known.
     conditions: AtomicBool,
-    /// The same, of copies.
+    /// The store has conditions on copies, as far as is known.
     pub(super) copy_conditions: AtomicBool,
-    /// The same, of removals.
+    /// The store has conditions on removals, as far as is known.
     removal_conditions: AtomicBool,
-    /// Of this process.
+    /// Seed of this process.
     seed: u64,
     begun: AtomicU64,
     /// Puts that were refused because others had replaced the version that they name.
@@ -87,7 +87,7 @@ impl Uploads {
         self.allowance.taken()
     }
 
-    /// Of the next put of `id`: which file of which process, above [`MARK_BITS`], and which of its puts.
+    /// The mark of the next put: process and file in the high bits, a counter in the low [`MARK_BITS`].
     pub(super) fn mark(&self, id: InodeId) -> u64 {
         // ORDERING: Relaxed; only the value must be another one.
         let put = self.begun.fetch_add(1, Relaxed) & ((1 << MARK_BITS) - 1);
@@ -189,7 +189,7 @@ impl Shared {
         self.replace_inside(&node, content, AtConflict::Keep)
     }
 
-    /// As [`Shared::replace`], by a thread that is inside the gate of `node`.
+    /// Replaces the content as [`Shared::replace`] does, by a thread that is inside the gate of `node`.
     fn replace_inside(
         &self,
         node: &Arc<Node>,
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::upload_local`], by a thread that is inside the gate of `node`.
+    /// Uploads as [`Shared::upload_local`] does, by a thread that is inside the gate of `node`.
     pub(super) fn upload_local_inside(
         &self,
         node: &Arc<Node>,

@@ -23,7 +23,7 @@ pub struct Address {
     pub endpoint: Option<String>,
     /// The region, if it is given.
     pub region: Option<String>,
-    /// Of the shared configuration files, if it is given.
+    /// Profile of the shared configuration files, if it is given.
     pub profile: Option<String>,
     /// No request is signed.
     pub anonymous: bool,
@@ -112,7 +112,7 @@ impl Address {
         uri.and_then(|uri| uri.port_u16()).unwrap_or(default)
     }
 
-    /// As users write it, without parameters.
+    /// The address as users write it, without parameters.
     pub fn name(&self) -> String {
         format!("s3://{}/{}", self.bucket, self.prefix.trim_end_matches('/'))
     }

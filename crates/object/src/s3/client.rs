@@ -78,7 +78,7 @@ impl Client {
         self.ask(Method::GET, url, headers)
     }
 
-    /// As [`Client::get`], by another method that sends nothing.
+    /// Sends a request of another method, without a body.
     pub(super) fn ask(&self, method: Method, url: &str, headers: Headers<'_>) -> Result<Answer> {
         let (request, signed_with) = self.signed(method, url, headers, ())?;
         let answer = self.agent.run(request).map_err(unreachable)?;

@@ -37,7 +37,7 @@ use uvfs_vfs::Timestamp;
 
 /// The characters that are not encoded in a key, by the rules of signatures.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same where `/` separates.
+/// The characters that are not encoded in a path, where `/` separates.
 const PATH: &AsciiSet = &PLAIN.remove(b'/');
 /// A page of a listing is at most this long: 1000 keys of 1024 bytes, each as `%XX`, and their attributes.
 const PAGE_BYTES_MAX: u64 = 8 << 20;
@@ -231,7 +231,7 @@ fn mark(put: &Put<'_>) -> String {
     format!("{:016x}", put.mark)
 }
 
-/// Of the headers of an answer about `key`, those that are metadata to keep.
+/// The headers of an answer about `key` that are metadata to keep.
 fn metadata(key: &str, answer: &Answer) -> Metadata {
     let is_kept = |name: &str| {
         KEPT.contains(&name) || name.starts_with(OWN_METADATA) && name != MARK && name != MODIFIED

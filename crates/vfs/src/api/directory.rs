@@ -34,7 +34,7 @@ pub struct Directory {
 /// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name.
+    /// Name of the entry.
     pub name: Vec<u8>,
     /// The position behind it.
     pub next: Cookie,
@@ -49,7 +49,7 @@ impl Directory {
         Self { vfs, node, inside: None, caller, mode: ResolveMode::default(), umask: 0o022 }
     }
 
-    /// The same directory, as a part of a namespace.
+    /// Makes the directory a part of a namespace.
     pub(crate) fn within(self, inside: Inside) -> Self {
         Self { inside: Some(inside), ..self }
     }
@@ -62,19 +62,19 @@ impl Directory {
         &self.vfs
     }
 
-    /// The same directory, resolving paths in another manner.
+    /// Sets the manner in which paths are resolved.
     pub fn with_resolve(mut self, mode: ResolveMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The same directory, with another umask (022 at first).
+    /// Sets the umask (022 at first).
     pub fn with_umask(mut self, umask: u32) -> Self {
         self.umask = umask & 0o777;
         self
     }
 
-    /// The same directory, for another caller.
+    /// Sets the caller.
     pub fn with_caller(mut self, caller: Caller) -> Self {
         self.caller = caller;
         self

@@ -379,7 +379,7 @@ pub trait Watch: Send + Sync {
         false
     }
 
-    /// The same for the attributes of `inode`, as long as it has one name.
+    /// Whether every change of the attributes of `inode` is reported, as long as it has one name.
     fn reports_attributes(&self, inode: InodeId) -> bool {
         let _ = inode;
         false

@@ -55,7 +55,7 @@ impl FileRef {
 pub struct Entry {
     /// The object.
     pub inode: InodeId,
-    /// Its attributes, read no earlier than the call began.
+    /// Attributes of the object, read no earlier than the call began.
     pub attributes: Attributes,
 }
 
@@ -295,7 +295,7 @@ pub struct Losses {
 pub struct Loss {
     /// The object.
     pub inode: InodeId,
-    /// Its number (`st_ino`).
+    /// Number of the object (`st_ino`).
     pub number: u64,
     /// Bytes of its contents that the store lacks; 0 if it lacks a name or attributes alone.
     pub bytes: u64,

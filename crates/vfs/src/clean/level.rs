@@ -36,7 +36,7 @@ const PASSED: usize = 64;
 pub struct ResidentLevel {
     /// Directly in it.
     pub own: Resident,
-    /// Its subdirectories with cached entries, in no order.
+    /// Subdirectories with cached entries, in no order.
     pub children: Vec<ResidentChild>,
     /// In and below the subdirectories beyond [`CHILDREN_MAX`].
     pub rest: Resident,
@@ -45,7 +45,7 @@ pub struct ResidentLevel {
 /// A subdirectory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidentChild {
-    /// Its number here.
+    /// Number of the subdirectory here.
     pub inode: InodeId,
     /// `None` if its name is not cached.
     pub name: Option<Vec<u8>>,
@@ -187,7 +187,7 @@ struct Count<'a> {
     /// For each subdirectory.
     sums: Vec<Resident>,
     names: HashMap<InodeId, Vec<u8>>,
-    /// Of the present step.
+    /// Objects seen in the present step.
     seen: Vec<Seen>,
     named: Vec<(InodeId, Vec<u8>)>,
 }

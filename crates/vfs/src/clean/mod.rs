@@ -52,7 +52,7 @@ pub struct Cleaning {
     vfs: Vfs,
     directory: Node,
     clean: Clean,
-    /// Its tick on the clock that stamps names.
+    /// Tick of the cleaning on the clock that stamps names.
     tick: u64,
     effect: Duration,
 }

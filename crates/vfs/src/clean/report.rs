@@ -72,7 +72,7 @@ pub enum Dirty {
 pub struct Amount {
     /// Names, inodes or pages.
     pub entries: u64,
-    /// Their bytes.
+    /// Bytes of the entries.
     pub bytes: u64,
 }
 

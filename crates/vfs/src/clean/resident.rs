@@ -38,9 +38,9 @@ pub struct Resident {
 /// Entries cached directly in one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidentDirectory {
-    /// Its number here.
+    /// Number of the directory here.
     pub inode: InodeId,
-    /// Its path from the requested directory; empty for that one itself. `None` if a name on the way is not cached.
+    /// Path from the requested directory; empty for that one itself. `None` if a name on the way is not cached.
     pub path: Option<Vec<u8>>,
     /// Without entries of directories below.
     pub resident: Resident,
@@ -68,8 +68,8 @@ impl Vfs {
         all.iter().fold(Resident::default(), |sum, one| sum.plus(&one.resident))
     }
 
-    /// The same by directory, without empty ones, in no order. Returns the last answer again if no entry was inserted
-    /// or removed since.
+    /// Counts cached entries by directory, without empty ones, in no order. Returns the last answer again if no entry
+    /// was inserted or removed since.
     pub fn resident_by_directory(&self, directory: &Node) -> Vec<ResidentDirectory> {
         let (core, top) = (&self.core, directory.id());
         let mut all = core.counted(top, || Count::new(core, top).run());

@@ -29,7 +29,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Answers kept.
 const ANSWERS: usize = 8;
-/// Their share of the memory of all caches.
+/// Share of the answers in the memory of all caches.
 const SHARE: u64 = 64;
 /// An answer older than this is counted again.
 const AGE_MAX: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ pub(super) trait Counted: Clone {
     /// The result in `answer`, if it is of this kind.
     fn of(answer: &Answer) -> Option<Arc<Self>>;
 
-    /// Its memory, approximately.
+    /// Memory of the result, approximately.
     fn bytes(&self) -> usize;
 }
 
@@ -132,7 +132,7 @@ struct CachedCount {
 #[derive(Debug)]
 pub(crate) struct Views {
     kept: Mutex<VecDeque<CachedCount>>,
-    /// Of answers, and of running counts.
+    /// Bytes of answers, and of running counts.
     bytes: AtomicUsize,
 }
 

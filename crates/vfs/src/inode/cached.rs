@@ -8,7 +8,6 @@
 //! twelve words under a sequence ([`SequencedWords`]). The words that a walk needs (expiry, mode,
 //! owner) come first, on the line that also holds the inode's id. Weakness: a preferred I/O size is
 //! rounded down to a power of two, and a device node has no blocks. Stores use no others.
-//! size is rounded down to a power of two, and a device node has no blocks; stores know no others.
 
 use super::{Absent, Expiry};
 use crate::attributes::{Attributes, FileKind, Timestamp};

@@ -21,18 +21,18 @@ use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
 use uvfs_containers::class::Class;
 
 impl Inode {
-    /// Of a directory: take this before the store is asked about its entries.
+    /// Takes a ticket; take it before the store is asked about the entries of this directory.
     pub(crate) fn ask_entries(&self, clock: &Clock) -> Asked {
         self.dir_state().entries.lock().ask(clock)
     }
 
-    /// Of a directory: whether it has applied all cleans up to `generation`.
+    /// Whether this directory has applied all cleans up to `generation`.
     #[inline]
     pub(crate) fn knows_cleans(&self, generation: u64) -> bool {
         self.cleans.knows(generation)
     }
 
-    /// Of a directory that is being inserted: its state from an earlier inode.
+    /// Gives a directory that is being inserted its state from an earlier inode.
     pub(super) fn start_knowing(&self, known: EntriesState) {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         self.names_after_or_parent.store(known.names_after, Relaxed);
@@ -41,28 +41,28 @@ impl Inode {
         }
     }
 
-    /// Of a directory: the cleans of all that is below it, as far as it has applied them.
+    /// The cleans of all that is below this directory, as far as it has applied them.
     pub(crate) fn cleaned(&self) -> CleanTicks {
         self.known_directory().map_or_else(CleanTicks::default, |known| known.cleaned.ticks())
     }
 
-    /// Of a directory: its own mark.
+    /// The directory's own mark.
     pub(crate) fn own_mark(&self) -> Option<Class> {
         self.known_directory().and_then(|known| known.own_mark.get())
     }
 
-    /// Of a directory: the class of its cached entries, as far as it has been found.
+    /// The class of the directory's cached entries, as far as it has been found.
     pub(crate) fn class(&self) -> Class {
         self.known_directory().map_or(Class::Normal, |known| known.policy.class())
     }
 
-    /// Of a directory: whether its class is that of `generation` of the marks.
+    /// Whether the directory's class is that of `generation` of the marks.
     pub(crate) fn knows_policy(&self, generation: u64) -> bool {
         generation == 0
             || self.known_directory().is_some_and(|known| known.policy.knows(generation))
     }
 
-    /// Of a directory: `class` is valid as of `generation` of the marks.
+    /// Records that `class` is valid for the directory as of `generation` of the marks.
     pub(crate) fn learn_class(&self, class: Class, generation: u64) {
         // Without any state, it counts as a normal one.
         if class != Class::Normal || self.known_directory().is_some() {
@@ -70,12 +70,12 @@ impl Inode {
         }
     }
 
-    /// Of a directory: all below it is cleaned as of `ticks`. A thread that comes with a later generation sees it.
+    /// Cleans all below this directory as of `ticks`. A thread that comes with a later generation sees it.
     pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
         self.dir_state().cleaned.raise(ticks);
     }
 
-    /// Of a directory: applies the cleans up to `generation`.
+    /// Applies the cleans up to `generation` to this directory.
     pub(crate) fn be_cleaned(&self, clock: &Clock, ticks: CleanTicks, generation: u64) {
         self.cleans.learn(generation, || {
             if ticks == CleanTicks::default() {
@@ -116,13 +116,13 @@ impl Inode {
         stamp.to_word() >= self.names_after_or_parent.load(Acquire)
     }
 
-    /// Of a directory: names from questions before this moment are not valid.
+    /// The moment from which names of this directory count: names from questions before it are not valid.
     pub(crate) fn names_after(&self) -> u64 {
         // ORDERING: Acquire, partner `forget_names`.
         self.names_after_or_parent.load(Acquire)
     }
 
-    /// Of a directory: a claim that it is complete, to be checked after a look.
+    /// A claim that the directory is complete, to be checked after a look.
     pub(crate) fn claim_complete(
         &self,
         now: &mut Option<Moment>,
@@ -133,7 +133,7 @@ impl Inode {
         until.valid_at(now).then_some((&known.complete, claim, until))
     }
 
-    /// Of a directory: it is complete, with names cached after `losses` were counted. Valid until `until`. The caller
+    /// Declares the directory complete, with names cached after `losses` were counted. Valid until `until`. The caller
     /// has the lock over its entries. `listed` are those names, if they are kept. Returns the earlier list.
     pub(crate) fn declare_complete(
         &self,

@@ -26,7 +26,7 @@ impl Expiry {
         Self(Moment::now().0.saturating_add(timeout).min(u64::MAX - 1))
     }
 
-    /// Its word.
+    /// The word for [`Expiry::from_word`].
     pub(crate) fn to_word(self) -> u64 {
         self.0
     }
@@ -52,7 +52,7 @@ impl Expiry {
         }
     }
 
-    /// The same, later by `time`.
+    /// Returns an expiry that is later by `time`.
     pub(crate) fn later_by(self, time: Duration) -> Self {
         match self {
             Self::NEVER | Self::EXPIRED => self,

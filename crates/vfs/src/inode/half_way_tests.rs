@@ -164,7 +164,7 @@ fn an_answer_that_a_change_of_a_dying_inode_overtook_is_not_believed() {
     world.end(&old, new);
 }
 
-/// The same when the old inode is gone completely before the answer comes.
+/// A change had overtaken the answer, and the old inode is gone completely before the answer comes.
 #[test]
 fn an_answer_that_a_change_of_a_dead_inode_overtook_is_not_believed() {
     let world = World::new();
@@ -291,7 +291,7 @@ fn a_directory_that_moves_takes_along_what_was_cleaned_where_it_was() {
     world.end_all(node);
 }
 
-/// Of two answers, the one with the later question stays, whichever comes first.
+/// The one of two answers with the later question stays, whichever comes first.
 #[test]
 fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     let world = World::new();
@@ -306,7 +306,7 @@ fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     world.end_all(node);
 }
 
-/// The same if the later answer was the first one about the object.
+/// The later answer may be the first one about the object: it stays then, too.
 #[test]
 fn an_answer_asked_for_before_the_one_that_brought_the_inode_is_not_believed() {
     let world = World::new();

@@ -71,10 +71,10 @@ use uvfs_containers::object::{Hold, Object, Ref};
 #[repr(C, align(64))]
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
-    /// Of a directory: names cached before this moment of the clock are not valid. Of other objects: the id of the
-    /// directory where it was last found; 0 if that is not known, or [`NOWHERE`].
+    /// A moment, in a directory: names cached before it are not valid. In other objects, the id of the directory where
+    /// it was last found; 0 if that is not known, or [`NOWHERE`].
     names_after_or_parent: AtomicU64,
-    /// Of a directory: the generation of cleans that `names_after_or_parent` includes ([`crate::clean`]).
+    /// The generation of cleans that `names_after_or_parent` of a directory includes ([`crate::clean`]).
     cleans: UpTo,
     /// The attributes; beside them [`flag`] bits and the kind.
     cached: CachedWords,
@@ -100,9 +100,9 @@ mod flag {
     pub(super) const BYPASSED: u32 = 1 << 2;
     /// No name leads here any more: torn down with the last hold.
     pub(super) const UNLINKED: u32 = 1 << 3;
-    /// Its directory is not known: names that lead here are asked for again.
+    /// The directory of the object is not known: names that lead here are asked for again.
     pub(super) const PARENT_UNKNOWN: u32 = 1 << 4;
-    /// Of those, some are open for writing: a write through a mapping is invisible here.
+    /// Some of the files of `BYPASSED` are open for writing: a write through a mapping is invisible here.
     pub(super) const BYPASS_WRITES: u32 = 1 << 5;
     /// Another inode has taken its id: torn down with the last hold.
     pub(super) const DISPLACED: u32 = 1 << 6;

@@ -12,8 +12,6 @@
 //! A directory has one name, so its parent is exact. A file may have many: the directory where it was last found is
 //! enough to decide which cleans and policies concern it. Weakness: a file with names in two directories is asked for
 //! again when it was found in the other one.
-//! enough to decide which cleanings and policies concern it. Weakness: a file with names in two
-//! directories is asked for again when it was found in the other one.
 
 use super::rest::Parent;
 use super::{Inode, NOWHERE, Node, Ticket, flag};
@@ -35,7 +33,7 @@ impl Inode {
         parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
     }
 
-    /// Of a directory: records the parent from a question at `ticket`. A later answer stays; returns false if that is
+    /// Records the parent of a directory from a question at `ticket`. A later answer stays; returns false if that is
     /// another parent.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) -> bool {
         if self.id == InodeId::ROOT {

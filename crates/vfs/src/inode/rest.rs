@@ -41,7 +41,7 @@ pub(crate) struct DirState {
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
     /// The kept listing, for stores whose listings are kept.
     kept: LazyBox<Mutex<DirListing>>,
-    /// Its parent, kept by a hold; the root has none.
+    /// The directory's parent, kept by a hold; the root has none.
     pub(super) parent: Mutex<Option<Parent>>,
     /// Cleans of all that is below it. Only rises.
     pub(super) cleaned: Cleaned,
@@ -90,7 +90,7 @@ pub(crate) struct Cleaned {
     pages: AtomicU64,
 }
 
-/// The same, as values.
+/// The moments of [`Cleaned`] as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CleanTicks {
     pub(crate) names: u64,

@@ -362,8 +362,8 @@ impl InodeTable {
         None
     }
 
-    /// Of an inode whose last hold is gone: returns it, marked as queued, if it has no name and is not queued yet. The
-    /// caller queues it or tears it down.
+    /// Returns an inode whose last hold is gone, marked as queued, if it has no name and is not queued yet. The caller
+    /// queues it or tears it down.
     pub(crate) fn orphaned(&self, inode: Ref<Inode>) -> Option<Ref<Inode>> {
         inode.orphan.released().then_some(inode)
     }

@@ -44,7 +44,7 @@ use uvfs_containers::object::{Hold, Object, Ref};
 /// A directory of a file system, visible in another place. Ends with its last hold and reference.
 pub(crate) struct Mount {
     pub(crate) id: u64,
-    /// Its root: the file system's, or the source of a bind mount.
+    /// Root of the mount: the file system's, or the source of a bind mount.
     pub(crate) root: Node,
     pub(crate) vfs: Arc<Vfs>,
     users: HoldWord,
@@ -88,13 +88,13 @@ pub struct MountId(pub u64);
 /// One mount, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountInfo {
-    /// Its number.
+    /// Number of the mount.
     pub id: MountId,
     /// The mount it is in, and the directory there; `None` for the namespace's root.
     pub on: Option<(MountId, InodeId)>,
     /// Kind of its store.
     pub store: &'static str,
-    /// Its root in the store; not [`InodeId::ROOT`] if part of a file system is mounted.
+    /// Root of the mount in the store; not [`InodeId::ROOT`] if part of a file system is mounted.
     pub root: InodeId,
     /// Handles, open files and walks that are in it now.
     pub users: u64,

@@ -23,9 +23,9 @@ use uvfs_containers::object::Ref;
 pub(crate) struct Attachment {
     /// The mounted part.
     pub(super) mount: Ref<Mount>,
-    /// Its parent mount.
+    /// The parent mount.
     pub(super) parent: Ref<Mount>,
-    /// Its directory in the parent mount.
+    /// The directory in the parent mount.
     pub(super) at: Mountpoint,
 }
 

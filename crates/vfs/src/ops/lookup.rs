@@ -18,7 +18,7 @@ use uvfs_concurrent::lock::order;
 pub struct Found {
     /// The object, held.
     pub node: Node,
-    /// Its attributes.
+    /// Attributes of the object.
     pub attributes: Attributes,
     /// The remaining time for which the name is valid.
     pub entry_valid: Duration,

@@ -185,7 +185,7 @@ impl OpenFile {
         &self.node
     }
 
-    /// Its open mode.
+    /// Mode in which the file is open.
     pub fn mode(&self) -> OpenMode {
         self.mode
     }

@@ -19,7 +19,6 @@ impl Vfs {
     /// # Errors
     /// Those of [`crate::Names::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the
     /// rules of rename(2).
-    /// rename(2).
     pub fn rename(
         &self,
         caller: &Caller,

@@ -466,7 +466,7 @@ mod tests {
         assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
     }
 
-    /// The same story, where the step has passed the file's new place.
+    /// The file comes to be due, and the step has passed the file's new place.
     #[test]
     fn a_file_that_comes_to_be_due_behind_a_step_is_looked_at() {
         let (_store, vfs, _root) = dirty_files();

@@ -134,7 +134,7 @@ pub(super) struct WriteState {
     pub(super) warned: bool,
     /// The bytes of its dirty pages that were written here, where other programs change the store.
     pub(super) pieces: Written,
-    /// Its place in the write-back queue.
+    /// Place of the file in the write-back queue.
     pub(super) queued: Option<Place>,
     /// Where background write-back continues.
     pub(super) cursor: u64,

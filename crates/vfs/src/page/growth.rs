@@ -33,7 +33,7 @@ use uvfs_concurrent::lock::Mutex;
 
 /// Share of the allowed pages that incomplete files may have, in percent (R1).
 const HALF_PERCENT: u64 = 50;
-/// The same share if one file has the turn (R2).
+/// Share of the allowed pages that incomplete files may have if one file has the turn, in percent (R2).
 const TURN_PERCENT: u64 = 75;
 /// See R4.
 const MOVES_WITHIN: Duration = Duration::from_secs(5);

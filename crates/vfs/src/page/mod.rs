@@ -1,7 +1,7 @@
 //! The page cache: file data of stores that are slower than memory.
 //!
 //! Keeps pages of 4 KiB, reads ahead, writes back, and stays within the budget. Not used for stores in memory, nor for
-//! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_concurrent` has replacement, tree, frames.
+//! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_containers` has replacement, tree, frames.
 //!
 //! # Concurrency
 //! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_containers::frame`]).
@@ -459,7 +459,7 @@ impl<'a> Buffer<'a> {
         self
     }
 
-    /// Its memory, which stays counted until [`Buffer::of`] takes it back.
+    /// Takes the memory out, which stays counted until [`Buffer::of`] takes it back.
     fn into_bytes(mut self) -> Vec<u8> {
         let data = std::mem::take(&mut self.data);
         std::mem::forget(self);

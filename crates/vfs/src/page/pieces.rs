@@ -35,7 +35,7 @@ impl Pieces {
         self.0 == [WHOLE]
     }
 
-    /// As offsets into the page.
+    /// The pieces as offsets into the page.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().map(|&(from, to)| (usize::from(from), usize::from(to)))
     }

@@ -648,7 +648,7 @@ impl<'a> FillRun<'a> {
         fills
     }
 
-    /// Its first page.
+    /// First page of the run.
     pub(super) fn first(&self) -> u64 {
         self.first
     }

@@ -406,7 +406,7 @@ struct Writing<'a> {
     pages: &'a Arc<FilePages>,
     dirtied: u64,
     wrote: bool,
-    /// Its data is due early, and the file may be queued for later by a former write.
+    /// The data is due early, and the file may be queued for later by a former write.
     is_early: bool,
     node: &'a Node,
     core: &'a Core,

@@ -52,7 +52,7 @@ const MEMO_MAX: usize = 1 << 18;
 /// How long cached entries of a directory, and of all below it, stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CachePolicy {
-    /// As long as they are used and there is room.
+    /// Until they are unused and the room is needed.
     #[default]
     Normal,
     /// Longer than all unmarked entries, up to seven eighths of all.

@@ -77,7 +77,7 @@ impl Reason {
         Self::Name,
     ];
 
-    /// Its name in reports.
+    /// Name of the reason in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Miss => "miss",

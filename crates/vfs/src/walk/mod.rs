@@ -61,7 +61,7 @@ pub enum Symlinks {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) node: &'a Node,
-    /// Its mount and namespace. `None`: in no namespace; the walk crosses no mount.
+    /// Mount and namespace of the node. `None`: in no namespace; the walk crosses no mount.
     pub(crate) inside: Option<&'a Inside>,
 }
 

@@ -34,7 +34,7 @@ impl Kind {
 
 struct Node {
     kind: Kind,
-    /// Of a directory: the last one it was in.
+    /// The last directory that a directory was in.
     parent: Object,
     links: u32,
     number: Option<u64>,

@@ -59,7 +59,7 @@ pub(crate) struct Shape {
     pub(crate) mode: u32,
     pub(crate) links: u32,
     pub(crate) owner: (u32, u32),
-    /// Of a directory 0: every store has its own idea.
+    /// Size; 0 for a directory, because every store has its own idea of it.
     pub(crate) size: u64,
 }
 

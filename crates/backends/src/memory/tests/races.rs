@@ -268,7 +268,7 @@ fn rename_over_a_directory_and_create_in_it() {
     }
 }
 
-/// As `two_directories_do_not_swallow_each_other`, with no directory in common whose lock would keep them apart.
+/// Two directories must not swallow each other where no directory in common has a lock that keeps the moves apart.
 #[test]
 fn two_moves_without_a_common_parent() {
     let memory = backend(1 << 20);

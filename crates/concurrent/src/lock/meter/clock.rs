@@ -3,7 +3,8 @@
 //! # Boundary
 //! A clock for differences taken on one thread. Not a time of day, and not exact across processors.
 //!
-//! # Why `Instant` costs about 20 ns, as much as the critical sections that it would time. The processor's time stamp
+//! # Why
+//! `Instant` costs about 20 ns, as much as the critical sections that it would time. The processor's time stamp
 //! counter costs 8. The counter is read directly if the processor reports one rate in all states (invariant TSC: CPUID
 //! 8000_0007h, EDX bit 8). Its rate is measured once against `Instant`. Otherwise `Instant` is used. Weakness: the rate
 //! is measured over a fifth of a millisecond, so it is exact to about one part in two thousand. A thread that moves to
@@ -93,7 +94,7 @@ impl Ticks {
     /// No time.
     pub(super) const ZERO: Ticks = Ticks(0);
 
-    /// The same, marked.
+    /// These ticks, marked.
     pub(super) fn marked(self) -> Self {
         Self(self.0 | Self::MARK)
     }

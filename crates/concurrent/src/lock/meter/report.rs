@@ -3,7 +3,8 @@
 //! # Boundary
 //! Numbers and names; [`super::layout`] prints them. Plain data, so that a report can also come from another process.
 //!
-//! # Why All acquisitions are counted. Of the holds a sample is timed: every one after a wait, and one in N of the
+//! # Why
+//! All acquisitions are counted. Of the holds a sample is timed: every one after a wait, and one in N of the
 //! others. The two kinds are kept apart, because a contended lock is often held long. A mean over both samples would
 //! give the rare kind too much weight. Means and utilisation weigh each kind by its frequency. Weakness: a maximum is
 //! the largest timed one; the longest hold of all may not have been timed.
@@ -42,7 +43,7 @@ impl Mode {
     /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Mutex, Mode::Read, Mode::Write, Mode::Spin];
 
-    /// Its name in reports.
+    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Mutex => "mutex",
@@ -58,7 +59,7 @@ impl Mode {
 pub struct Totals {
     /// Times taken, all of them.
     pub acquisitions: u64,
-    /// Of these, the times that had to wait.
+    /// Acquisitions that had to wait.
     pub contended: u64,
     /// Attempts that did not wait although the lock was held; not in `acquisitions`.
     pub rejected: u64,
@@ -217,7 +218,7 @@ fn max_since(later: u64, earlier: u64, grown: &[u64; BUCKETS]) -> u64 {
 pub struct ClassReport {
     /// The class's name.
     pub class: String,
-    /// Its rank in the lock order.
+    /// Rank of the class in the lock order.
     pub rank: u16,
     /// How it was taken; a reader-writer lock has a report for each of its two modes.
     pub mode: Mode,

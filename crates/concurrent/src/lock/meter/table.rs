@@ -12,7 +12,8 @@
 //!
 //! O1. `insert` (Release) → `rows` (Acquire): a thread that sees a slot sees the row's class and site.
 //!
-//! # Why A thread uses a few dozen call sites, so a small open-addressed table of its own finds a row in one probe. No
+//! # Why
+//! A thread uses a few dozen call sites, so a small open-addressed table of its own finds a row in one probe. No
 //! two threads ever contend for a table. A call site without room is counted in its class's row "(other sites)", so
 //! classes stay exact. Weakness: 4 KiB for each thread and 1 KiB for each site it used.
 

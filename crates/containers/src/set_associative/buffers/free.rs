@@ -4,7 +4,8 @@
 //! Numbers under one lock a group. Only the caller has a frame that it took. [`super`] returns memory to the system and
 //! counts it.
 //!
-//! # Why The seed's buffer cache: rows share the frames of a group. If there are fewer frames than all rows could use,
+//! # Why
+//! The seed's buffer cache: rows share the frames of a group. If there are fewer frames than all rows could use,
 //! the frames are with the rows that use them. A hit does not touch this. Weakness: after the limit was lowered it
 //! rises by one for each [`REFUSALS`] misses that found no frame, whether or not memory is available again.
 
