@@ -584,13 +584,12 @@ mod tests {
         uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
     }
 
+    /// Each command has a manual page. A package gets the pages from here.
     #[test]
-    fn the_manual_pages_are_what_help_says() {
+    fn the_manual_pages_are_made() {
         // The analyser's page is its own program's.
         let pages = uvfs_terminal::manual::pages(Arguments::command(), &["contention"]).unwrap();
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man");
-        let is_ours = |name: &str| !name.starts_with("uvfs-contention");
-        uvfs_terminal::manual::check(folder.as_ref(), &pages, is_ours).unwrap();
+        uvfs_terminal::manual::write_where_asked(&pages).unwrap();
     }
 
     #[test]

@@ -1,22 +1,23 @@
 //! The manual pages of a command line, one for each command.
 //!
 //! # Boundary
-//! Renders and compares, as [`crate::reference`] does; each program supplies its words. Only tests enable the feature,
-//! so no program carries it.
+//! Renders; each program supplies its words. Only tests enable the feature, so no program carries it, and a test writes
+//! the pages when a package is made.
 //!
 //! # Why
 //! `clap_mangen` writes title, synopsis and options. The text behind the options in a help is prose, lists under a line
 //! that ends with a colon, and examples; here it becomes sections that keep their lines. Weakness: only its colon marks
 //! a heading.
 
-use crate::reference::WRITE;
 use clap::Command;
 use clap_mangen::Man;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
 use std::path::Path;
+
+/// The folder that gets the pages, for a test that makes them: `cargo xtask dist` sets it.
+pub const WRITE_TO: &str = "UVFS_WRITE_MANUAL";
 
 /// Makes a page for `command` and for each command below it, by file name. `elsewhere` are commands with pages of other programs.
 ///
@@ -119,55 +120,16 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// Compares the pages in `folder` whose names `is_ours` with `pages`, or writes the pages where [`WRITE`] is set.
+/// Writes `pages` into the folder that the variable [`WRITE_TO`] names; without it, nothing.
 ///
 /// # Errors
-/// A line that says which page differs, is missing or is left over, and how to write the pages again.
-pub fn check(
-    folder: &Path,
-    pages: &BTreeMap<String, String>,
-    is_ours: impl Fn(&str) -> bool,
-) -> Result<(), String> {
-    let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-    if std::env::var_os(WRITE).is_none() {
-        return compare(folder, pages, is_ours);
-    }
-    for name in left_over(folder, pages, is_ours)? {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(|error| failed(&path, error))?;
-    }
-    pages
-        .iter()
-        .map(|(name, text)| (folder.join(name), text))
-        .try_for_each(|(path, text)| fs::write(&path, text).map_err(|error| failed(&path, error)))
-}
-
-fn compare(
-    folder: &Path,
-    pages: &BTreeMap<String, String>,
-    is_ours: impl Fn(&str) -> bool,
-) -> Result<(), String> {
-    if let Some(name) = left_over(folder, pages, is_ours)?.first() {
-        return Err(format!("{name}: a page of no command; {WRITE}=1 removes it"));
-    }
-    let is_behind = |(name, text): &(&String, &String)| {
-        fs::read_to_string(folder.join(name)).ok().as_ref() != Some(*text)
-    };
-    match pages.iter().find(is_behind) {
-        Some((name, _)) => Err(format!("{name}: not what `--help` says; {WRITE}=1 writes it anew")),
-        None => Ok(()),
-    }
-}
-
-/// Names of ours in `folder` that are no page of `pages`.
-fn left_over(
-    folder: &Path,
-    pages: &BTreeMap<String, String>,
-    is_ours: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, String> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    Ok(names.filter(|name| is_ours(name) && !pages.contains_key(name)).collect())
+/// The path of a file that cannot be written, and the cause.
+pub fn write_where_asked(pages: &BTreeMap<String, String>) -> Result<(), String> {
+    let Some(folder) = std::env::var_os(WRITE_TO) else { return Ok(()) };
+    pages.iter().try_for_each(|(name, text)| {
+        let path = Path::new(&folder).join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    })
 }
 
 #[cfg(test)]
@@ -202,21 +164,5 @@ mod tests {
         assert_eq!(super::pages(command(), &["go"]).unwrap().len(), 1, "it has a page elsewhere");
         let bare = command().subcommand(Command::new("bare").about("No help"));
         assert!(super::pages(bare, &[]).unwrap_err().contains("EXAMPLES"));
-    }
-
-    #[test]
-    fn a_page_that_is_behind_or_left_over_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let pages = pages(command(), &[]).unwrap();
-        let check = || compare(folder.path(), &pages, |name| name.starts_with("prog"));
-        assert!(check().unwrap_err().contains("prog-go.1"));
-        for (name, text) in &pages {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        assert_eq!(check(), Ok(()));
-        fs::write(folder.path().join("other.1"), "").unwrap();
-        assert_eq!(check(), Ok(()), "not ours");
-        fs::write(folder.path().join("prog-gone.1"), "").unwrap();
-        assert!(check().unwrap_err().contains("prog-gone.1: a page of no command"));
     }
 }

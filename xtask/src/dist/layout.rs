@@ -38,11 +38,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 /// Names under which mount(8) looks for the program.
 const HELPERS: [&str; 2] = ["usr/sbin/mount.fuse.uvfs", "usr/sbin/mount.uvfs"];
-/// The analyser's pages are its own program's.
-const NOT_PACKAGED: &str = "uvfs-contention";
 
-/// Lays out all files below `root`, with `program` as `/usr/bin/uvfs`.
-pub(super) fn lay_out(program: &Path, root: &Path) -> Result<(), String> {
+/// Lays out all files below `root`, with `program` as `/usr/bin/uvfs` and the manual pages in `manual`.
+pub(super) fn lay_out(program: &Path, manual: &Path, root: &Path) -> Result<(), String> {
     let here = tree::root();
     let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
     write(&root.join("usr/bin/uvfs"), &read(program)?, 0o755)?;
@@ -52,16 +50,12 @@ pub(super) fn lay_out(program: &Path, root: &Path) -> Result<(), String> {
     let log = root.join("usr/share/doc/uvfs/changelog");
     write(&log, &read(&here.join("CHANGELOG.md"))?, 0o644)?;
     compress(&log)?;
-    for entry in
-        fs::read_dir(here.join("docs/man")).map_err(|error| format!("docs/man: {error}"))?
-    {
+    let pages = fs::read_dir(manual).map_err(|error| format!("{}: {error}", manual.display()))?;
+    for entry in pages {
         let entry = entry.map_err(|error| error.to_string())?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(NOT_PACKAGED) {
-            let page = root.join("usr/share/man/man1").join(name);
-            write(&page, &read(&entry.path())?, 0o644)?;
-            compress(&page)?;
-        }
+        let page = root.join("usr/share/man/man1").join(entry.file_name());
+        write(&page, &read(&entry.path())?, 0o644)?;
+        compress(&page)?;
     }
     for (shell, to) in COMPLETIONS {
         let output = Command::new(program).args(["completions", shell]).output();
@@ -166,7 +160,9 @@ mod tests {
     fn every_file_is_where_a_system_looks_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
-        lay_out(&program(folder.path()), &root).unwrap();
+        let manual = folder.path().join("man");
+        write(&manual.join("uvfs-mount.1"), b".TH UVFS-MOUNT 1\n", 0o644).unwrap();
+        lay_out(&program(folder.path()), &manual, &root).unwrap();
         for path in [
             "usr/bin/uvfs",
             "usr/share/man/man1/uvfs-mount.1.gz",
@@ -184,7 +180,6 @@ mod tests {
         }
         let zsh = fs::read_to_string(root.join(COMPLETIONS[1].1)).unwrap();
         assert_eq!(zsh, "completions zsh\n");
-        assert!(!root.join("usr/share/man/man1/uvfs-contention.1.gz").exists());
         assert!(size_kib(&root).unwrap() > 10);
     }
 

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Package this program instead of building one; it has to run here.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
+    /// Package the manual pages in this folder instead of making them
+    #[arg(long, value_name = "FOLDER")]
+    manual: Option<PathBuf>,
     /// Then install, use and remove the package in a clean Debian, in this folder: made by debootstrap if it is not there.
     /// Needs root and, the first time, the network.
     #[arg(long, value_name = "FOLDER")]
@@ -64,7 +67,11 @@ fn make(options: &Options, folder: &Path) -> Result<PathBuf, String> {
         fs::remove_dir_all(&stage).map_err(made)?;
     }
     let (root, control) = (stage.join(&name), stage.join("deb/DEBIAN"));
-    layout::lay_out(&program, &root)?;
+    let manual = match &options.manual {
+        Some(manual) => manual.clone(),
+        None => manual_pages(&folder.join("man"))?,
+    };
+    layout::lay_out(&program, &manual, &root)?;
     // The archive has the files unchanged; the package adds its own.
     step(Command::new("cp").arg("-a").arg(&root).arg(stage.join("deb")))?;
     let architecture = architecture(&platform)?;
@@ -105,6 +112,22 @@ fn build(platform: &str) -> Result<PathBuf, String> {
     build.args(["build", "--release", "--locked", "--package", "uvfs", "--target", platform]);
     step(&mut build)?;
     Ok(target().join(platform).join("release/uvfs"))
+}
+
+/// Writes a page for each command into `folder`, by a test of the mount tool: the program does not carry the pages.
+fn manual_pages(folder: &Path) -> Result<PathBuf, String> {
+    let made = |error: std::io::Error| format!("{}: {error}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(made)?;
+    }
+    fs::create_dir_all(folder).map_err(made)?;
+    let mut test = cargo();
+    test.args(["test", "--package", "uvfs", "--bin", "uvfs", "manual_pages"]);
+    step(test.env("UVFS_WRITE_MANUAL", folder))?;
+    match fs::read_dir(folder).map_err(made)?.next() {
+        Some(_) => Ok(folder.to_owned()),
+        None => Err(format!("{}: no page was written", folder.display())),
+    }
 }
 
 /// The version in the workspace's manifest.
@@ -165,15 +188,25 @@ mod tests {
         let program = folder.path().join("program");
         layout::write(&program, b"#!/bin/sh\necho \"$@\"\n", 0o755).unwrap();
         let platform = "x86_64-unknown-linux-musl";
-        let options =
-            Options { target: Some(platform.into()), program: Some(program), try_in: None };
+        let manual = folder.path().join("man");
+        layout::write(&manual.join("uvfs.1"), b".TH UVFS 1\n", 0o644).unwrap();
+        let options = Options {
+            target: Some(platform.into()),
+            program: Some(program),
+            manual: Some(manual),
+            try_in: None,
+        };
         let dist = folder.path().join("dist");
         let package = make(&options, &dist).unwrap();
         let output = Command::new("dpkg-deb").arg("--contents").arg(&package).output().unwrap();
         let contents = String::from_utf8(output.stdout).unwrap();
-        for line in
-            ["root/root", "./usr/bin/uvfs\n", "mount.fuse.uvfs -> ../bin/uvfs", "/uvfs@.service\n"]
-        {
+        for line in [
+            "root/root",
+            "./usr/bin/uvfs\n",
+            "mount.fuse.uvfs -> ../bin/uvfs",
+            "/uvfs@.service\n",
+            "/man1/uvfs.1.gz\n",
+        ] {
             assert!(contents.contains(line), "{line}: {contents}");
         }
         let field = |name: &str| {

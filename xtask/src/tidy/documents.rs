@@ -150,8 +150,11 @@ fn changelog(tree: &Tree, faults: &mut Vec<Fault>) {
         faults.push(Fault::new(path, 0, "no such file"));
         return;
     };
-    if !text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased")) {
-        faults.push(Fault::new(path, 0, "lacks a section `## Unreleased`"));
+    let newest = text.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or_default();
+    let is_dated = newest.split_once(" (20").is_some_and(|(_, date)| date.ends_with(')'));
+    if newest != "Unreleased" && !is_dated {
+        let message = "begins with neither `## Unreleased` nor a version with its date";
+        faults.push(Fault::new(path, 0, message));
     }
 }
 
@@ -282,9 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn the_changelog_has_room_for_the_next_entry() {
-        let faults = faults(&Tree::made_up(&[("CHANGELOG.md", "## 0.1.0\n")]));
-        assert_eq!(faults[0].message, "lacks a section `## Unreleased`");
+    fn the_changelog_begins_with_the_next_version_or_a_dated_one() {
+        let of = |heading: &str| {
+            let text = format!("# Changes\n## {heading}\n## 0.0.1\n");
+            faults(&Tree::made_up(&[("CHANGELOG.md", &text)]))
+        };
+        assert!(of("Unreleased").is_empty() && of("0.1.0 (2026-11-28)").is_empty());
+        assert!(of("0.1.0")[0].message.contains("neither"));
     }
 
     #[test]
