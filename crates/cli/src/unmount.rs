@@ -205,26 +205,30 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
             }
         })
         .collect();
-    let (files, bytes) = (verdict.files, show_bytes(verdict.bytes));
-    let is_all = verdict.lost.first().is_some_and(|first| first.is_root());
+    let root = verdict.lost.iter().find(|file| file.is_root());
+    // The root without bytes is no file: some change may be lost that has no file to be named by.
+    let files = verdict.files - u64::from(root.is_some_and(|root| root.bytes == 0));
+    let is_all = root.is_some_and(|root| root.bytes > 0);
+    let bytes = show_bytes(verdict.bytes);
     let of = match files {
-        _ if is_all => "of all files".into(),
-        1 => "of 1 file".into(),
-        _ => format!("of {files} files"),
+        _ if is_all => " of all files".into(),
+        0 => String::new(),
+        1 => " of 1 file".into(),
+        _ => format!(" of {files} files"),
     };
     let (place, source) = (shown_name(mountpoint), &verdict.source);
     if verdict.served_on {
         let source = shown(source);
         lines.push(format!(
-            "{place}: unmounted, but {bytes} {of} have not reached {source}; the program that served it has them still"
+            "{place}: unmounted, but {bytes}{of} have not reached {source}; the program that served it has them still"
         ));
         return lines;
     }
     let source = shown(source);
     lines.push(match verdict.bytes {
-        0 => format!("{place}: ended, but the last changes {of} may not be in {source}"),
-        _ if is_all => format!("{place}: ended, and {bytes} {of} are lost with {source}"),
-        _ => format!("{place}: ended, but {bytes} {of} did not reach {source} and are lost"),
+        0 => format!("{place}: ended, but the last changes{of} may not be in {source}"),
+        _ if is_all => format!("{place}: ended, and {bytes}{of} are lost with {source}"),
+        _ => format!("{place}: ended, but {bytes}{of} did not reach {source} and are lost"),
     });
     lines
 }
@@ -295,5 +299,38 @@ fn wait_until_gone(mount: &MountEntry) -> Result<(), Failure> {
             return Err(refused(mount, "still mounted", "see the daemon's log"));
         }
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvfs_control::cleaned::Raw;
+
+    fn verdict(files: &[(&str, u64)]) -> Verdict {
+        let lost = files.iter().map(|(path, bytes)| Lost {
+            path: Some(Raw(path.as_bytes().to_vec())),
+            bytes: *bytes,
+            ..Lost::default()
+        });
+        let bytes = files.iter().map(|(_, bytes)| bytes).sum();
+        let (files, source) = (files.len() as u64, "image:i".into());
+        Verdict { files, bytes, source, served_on: false, lost: lost.collect() }
+    }
+
+    /// A device refused one file, and then the last commit of an image that was whole. The last line said that 58.6 KiB
+    /// of all files were lost with the image.
+    #[test]
+    fn all_files_are_lost_only_if_the_source_is() {
+        let last = |files: &[(&str, u64)]| lost(Path::new("/m"), &verdict(files)).pop().unwrap();
+        let one = "/m: ended, but 58.6 KiB of 1 file did not reach image:i and are lost";
+        assert_eq!(last(&[("", 0), ("keep", 60_000)]), one);
+        assert_eq!(last(&[("keep", 60_000)]), one);
+        let all = "/m: ended, and 58.6 KiB of all files are lost with image:i";
+        assert_eq!(last(&[("", 60_000)]), all);
+        let some = "/m: ended, but the last changes of 2 files may not be in image:i";
+        assert_eq!(last(&[("", 0), ("a", 0), ("b", 0)]), some);
+        let any = "/m: ended, but the last changes may not be in image:i";
+        assert_eq!(last(&[("", 0)]), any);
     }
 }

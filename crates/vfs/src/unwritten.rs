@@ -10,10 +10,12 @@
 //! # Why
 //! A path is not kept per file: it would change with every rename above it. So it is searched for a report, in one pass
 //! over the name table for all files together. A name that is not cached any more is searched in its directory, in the
-//! store. Weakness: for a file with several names one is reported.
+//! store. If the directory is not known either, one walk through the store's directories finds all such names. It ends
+//! after [`SEARCH_TIME`]. Weakness: for a file with several names one is reported.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{Cookie, Entry, FileRef, InodeId, Listing, Loss, Losses};
+use crate::caller::Caller;
 use crate::error::Error;
 use crate::inode::{NOWHERE, Node};
 use crate::name::Name;
@@ -24,13 +26,16 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 64;
 /// Entries requested from the store at once, for a directory.
 const BATCH: usize = 1024;
-/// Lost objects for whose names the store is asked: each name may cost a listing of its directory.
+/// Lost objects for each of which the store lists the directory: the walk serves more of them faster.
 const ASKED_MAX: usize = 1000;
+/// Longest walk through the store's directories. `uvfs unmount` waits for a minute.
+const SEARCH_TIME: Duration = Duration::from_secs(20);
 /// Most nested directories; a path is not longer.
 const DEPTH_MAX: usize = 4096;
 
@@ -128,16 +133,26 @@ impl Core {
         }
         let wanted = files.iter().map(|(_, file)| file.inode).collect();
         let mut places = Places::of(self, wanted, names);
-        let tell = |(bytes, file): &(u64, Arc<FilePages>)| {
-            let node = self.inodes.peek(file.inode);
-            Unwritten {
-                path: node.as_ref().and_then(|node| places.path(node)),
-                number: node.map_or(file.inode.0, |node| node.number()),
-                bytes: *bytes,
-                error: file.errors.last(),
-            }
-        };
-        files.iter().map(tell).collect()
+        let mut named: Vec<_> = files
+            .iter()
+            .map(|(bytes, file)| {
+                let node = self.inodes.peek(file.inode);
+                Unwritten {
+                    path: node.as_ref().and_then(|node| places.path(node)),
+                    number: node.as_ref().map_or(file.inode.0, Node::number),
+                    bytes: *bytes,
+                    error: file.errors.last(),
+                }
+            })
+            .collect();
+        if names == Names::Stored {
+            let sought = |(at, (_, file)): (usize, &(u64, Arc<FilePages>))| {
+                let node = self.inodes.peek(file.inode)?;
+                (!has_no_name(&node)).then(|| (at, (node.number(), node.kind())))
+            };
+            self.find_rest(&mut named, files.iter().enumerate().filter_map(sought));
+        }
+        named
     }
 
     /// The changes that the store took and lost, after its end has failed with `error`.
@@ -150,14 +165,40 @@ impl Core {
         let names = if objects.len() > ASKED_MAX { Names::Cached } else { Names::Stored };
         let wanted = objects.iter().map(|object| object.inode).collect();
         let mut places = Places::of(self, wanted, names);
-        let tell = |&Loss { inode, number, bytes }: &Loss| {
-            let path = self.inodes.peek(inode).and_then(|node| places.path(&node));
+        let tell = |&Loss { inode, number, bytes, .. }: &Loss| {
+            let path = match inode {
+                InodeId::ROOT => Some(Vec::new()),
+                _ => self.inodes.peek(inode).and_then(|node| places.path(&node)),
+            };
             let error = Some(Error::Io(io::Error::other(cause.clone())));
             Unwritten { path, number, bytes, error }
         };
         let mut told: Vec<_> = objects.iter().map(tell).collect();
+        let sought = objects.iter().map(|object| (object.number, object.kind)).enumerate();
+        self.find_rest(&mut told, sought);
         told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
         told
+    }
+
+    /// Finds the paths of those of `lost` that have none, by their place in it, number and kind, in the store.
+    fn find_rest(
+        &self,
+        lost: &mut [Unwritten],
+        sought: impl Iterator<Item = (usize, (u64, FileKind))>,
+    ) {
+        let mut unnamed: HashMap<(u64, FileKind), usize> = sought
+            .filter(|(at, _)| lost[*at].path.is_none())
+            .map(|(at, object)| (object, at))
+            .collect();
+        if unnamed.is_empty() {
+            return;
+        }
+        let mut walk =
+            StoreWalk { core: self, end: Instant::now() + SEARCH_TIME, frames: Vec::new() };
+        walk.run(&mut unnamed, |at, path| lost[at].path = Some(path));
+        if !unnamed.is_empty() {
+            log::warn!("no name was found for {} objects with lost changes", unnamed.len());
+        }
     }
 
     /// The place of one file, for a warning: asks the store nothing.
@@ -229,34 +270,56 @@ impl<'a> Places<'a> {
     /// The directory of `node` and its name there, from the store.
     fn ask(&mut self, node: &Node) -> Option<(InodeId, Box<[u8]>)> {
         let parent = node.inode.parent_hint().filter(|_| self.names == Names::Stored)?;
-        let mut search = Search::new(node);
-        let mut from = Cookie::default();
-        loop {
-            let backend = self.core.backend();
-            let list = || backend.names().list(FileRef::unopened(parent), from, &mut search);
-            // A store that fails here, as it did before, leaves the file without a name.
-            let listed = catch_unwind(AssertUnwindSafe(list)).ok()?;
-            for taken in std::mem::take(&mut search.taken) {
-                backend.inodes().forget(taken, 1);
+        let sought = (node.number(), node.kind());
+        let mut found = None;
+        list(self.core, parent, &|number, kind| (number, kind) == sought, &mut |name, _, _| {
+            found = Some(name);
+            false
+        });
+        let name = found?;
+        self.links.insert(node.id(), (parent, name.clone()));
+        Some((parent, name))
+    }
+}
+
+/// Whether an object has lost its last name.
+fn has_no_name(node: &Node) -> bool {
+    node.inode.is_unlinked() || node.inode.parent_hint() == Some(NOWHERE)
+}
+
+/// Lists a directory of the store: gives the entries that are `wanted` by number and kind to `found`, until that
+/// returns false. A store that fails here, as it may have failed before, ends the listing.
+fn list(
+    core: &Core,
+    directory: InodeId,
+    wanted: &dyn Fn(u64, FileKind) -> bool,
+    found: &mut dyn FnMut(Box<[u8]>, u64, FileKind) -> bool,
+) {
+    let mut batch =
+        Batch { wanted, kept: Vec::new(), seen: 0, taken: Vec::new(), next: Cookie::default() };
+    loop {
+        let backend = core.backend();
+        let from = batch.next;
+        let work = || backend.names().list(FileRef::unopened(directory), from, &mut batch);
+        let listed = catch_unwind(AssertUnwindSafe(work));
+        for taken in std::mem::take(&mut batch.taken) {
+            backend.inodes().forget(taken, 1);
+        }
+        for (name, number, kind) in std::mem::take(&mut batch.kept) {
+            if !found(name, number, kind) {
+                return;
             }
-            listed.ok()?;
-            if let Some(name) = search.found {
-                self.links.insert(node.id(), (parent, name.clone()));
-                return Some((parent, name));
-            }
-            if std::mem::take(&mut search.seen) < BATCH {
-                return None;
-            }
-            from = search.next;
+        }
+        if std::mem::take(&mut batch.seen) < BATCH || !matches!(listed, Ok(Ok(()))) {
+            return;
         }
     }
 }
 
-/// Searches for an object in a directory, by its number.
-struct Search {
-    number: u64,
-    kind: FileKind,
-    found: Option<Box<[u8]>>,
+/// A part of a listing: the entries that are wanted.
+struct Batch<'a> {
+    wanted: &'a dyn Fn(u64, FileKind) -> bool,
+    kept: Vec<(Box<[u8]>, u64, FileKind)>,
     /// Entries of this batch.
     seen: usize,
     /// Entries of this batch with a counted reference.
@@ -264,22 +327,15 @@ struct Search {
     next: Cookie,
 }
 
-impl Search {
-    fn new(node: &Node) -> Self {
-        let (number, kind) = (node.number(), node.kind());
-        Self { number, kind, found: None, seen: 0, taken: Vec::new(), next: Cookie::default() }
-    }
-}
-
-impl Listing for Search {
+impl Listing for Batch<'_> {
     fn add_name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
-        if self.found.is_some() || self.seen >= BATCH {
+        if self.seen >= BATCH {
             return false;
         }
         self.seen += 1;
         self.next = next;
-        if (number, kind) == (self.number, self.kind) {
-            self.found = Some(name.as_bytes().into());
+        if (self.wanted)(number, kind) {
+            self.kept.push((name.as_bytes().into(), number, kind));
         }
         true
     }
@@ -295,5 +351,115 @@ impl Listing for Search {
 
     fn wants_attributes(&self) -> bool {
         false
+    }
+}
+
+/// A walk through the directories of the store, from the root. It asks for the entries of each directory once, and
+/// keeps nothing.
+struct StoreWalk<'a> {
+    core: &'a Core,
+    end: Instant,
+    /// The directories from the root to the current one.
+    frames: Vec<Frame>,
+}
+
+/// A directory on the way of a walk.
+struct Frame {
+    inode: InodeId,
+    name: Box<[u8]>,
+    /// Subdirectories that the walk has not entered yet.
+    below: Vec<Box<[u8]>>,
+}
+
+impl StoreWalk<'_> {
+    /// Looks for the objects `unnamed`: gives each value with its path to `found`, and removes it.
+    fn run<T>(
+        &mut self,
+        unnamed: &mut HashMap<(u64, FileKind), T>,
+        mut found: impl FnMut(T, Vec<u8>),
+    ) {
+        self.enter(InodeId::ROOT, [].into(), unnamed, &mut found);
+        while let Some(frame) = self.frames.last_mut()
+            && !unnamed.is_empty()
+            && Instant::now() < self.end
+        {
+            let (parent, below) = (frame.inode, frame.below.pop());
+            let Some(name) = below else {
+                self.leave();
+                continue;
+            };
+            if self.frames.len() <= DEPTH_MAX
+                && let Some(inode) = self.find(parent, &name)
+            {
+                self.enter(inode, name, unnamed, &mut found);
+            }
+        }
+    }
+
+    /// The directory `name` of `parent`, with a counted reference.
+    fn find(&self, parent: InodeId, name: &[u8]) -> Option<InodeId> {
+        let name = Name::new(name).ok()?;
+        let backend = self.core.backend();
+        let work = || backend.names().lookup(&Caller::root(), parent, name);
+        let entry = catch_unwind(AssertUnwindSafe(work)).ok()?.ok()?;
+        if entry.attributes.kind != FileKind::Directory {
+            backend.inodes().forget(entry.inode, 1);
+            return None;
+        }
+        Some(entry.inode)
+    }
+
+    fn enter<T>(
+        &mut self,
+        inode: InodeId,
+        name: Box<[u8]>,
+        unnamed: &mut HashMap<(u64, FileKind), T>,
+        found: &mut impl FnMut(T, Vec<u8>),
+    ) {
+        self.frames.push(Frame { inode, name, below: Vec::new() });
+        let (mut below, mut here) = (Vec::new(), Vec::new());
+        let (core, end) = (self.core, self.end);
+        let wanted =
+            |number, kind| kind == FileKind::Directory || unnamed.contains_key(&(number, kind));
+        list(core, inode, &wanted, &mut |name, number, kind| {
+            if unnamed.contains_key(&(number, kind)) {
+                here.push((name.clone(), (number, kind)));
+            }
+            if kind == FileKind::Directory {
+                below.push(name);
+            }
+            Instant::now() < end
+        });
+        for (name, object) in here {
+            if let Some(value) = unnamed.remove(&object) {
+                found(value, self.path(&name));
+            }
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            frame.below = below;
+        }
+    }
+
+    /// The path of `name` in the current directory.
+    fn path(&self, name: &[u8]) -> Vec<u8> {
+        let above = self.frames.iter().skip(1).map(|frame| &*frame.name);
+        above.chain([name]).collect::<Vec<_>>().join(&b'/')
+    }
+
+    /// Leaves the current directory.
+    fn leave(&mut self) {
+        if let Some(frame) = self.frames.pop()
+            && frame.inode != InodeId::ROOT
+        {
+            self.core.backend().inodes().forget(frame.inode, 1);
+        }
+    }
+}
+
+impl Drop for StoreWalk<'_> {
+    fn drop(&mut self) {
+        while !self.frames.is_empty() {
+            self.leave();
+        }
     }
 }

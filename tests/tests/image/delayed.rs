@@ -9,11 +9,11 @@ use std::time::Duration;
 use uvfs_backends::image::{ImageBackend, ImageConfig, WritingConfig, WritingImage};
 use uvfs_ext::MemoryDevice;
 use uvfs_ext_write::device::testing::{Faults, Faulty, Flushes, Random, Recorder};
-use uvfs_ext_write::{Volume, WritableMemory, WriteDevice};
+use uvfs_ext_write::{DataMode, Volume, WritableMemory, WriteDevice};
 use uvfs_tests::{Watchdog, root};
 use uvfs_vfs::{
-    Directory, Error, File, FileRef, InodeId, OpenOptions, RenameMode, SeekTarget, SyncMode, Vfs,
-    VfsConfig,
+    Directory, Error, File, FileRef, InodeId, OpenOptions, RenameMode, SeekTarget, SyncMode,
+    Unwritten, Vfs, VfsConfig,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -213,6 +213,69 @@ fn after_the_end_of_writing_pages_are_readable_and_each_file_is_named_once() {
     let expected = expected.map(|(place, bytes)| (place.to_owned(), bytes));
     assert!(expected.iter().all(|one| told.contains(one)), "{told:?}");
     assert_eq!(told.len(), expected.len(), "{told:?}");
+}
+
+/// Bug: the daemon's caches had been dropped when the device failed. `uvfs unmount` named 30 of 30 files by their inode
+/// numbers, although the image could still be read.
+#[test]
+fn lost_files_have_paths_after_their_inodes_left_the_caches() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let Some(image) = image("16M", "4096") else { return };
+    let device = Arc::new(Faulty::new(WritableMemory::new(image)));
+    let vfs = on(device.clone());
+    let top = root(&vfs);
+    for path in ["a", "a/b", "a/b/c", "e"] {
+        top.create_directory(path, 0o755).unwrap();
+    }
+    let old = create(&vfs, "a/b/c/old");
+    old.write_all_at(0, &[1; 4096]).unwrap();
+    sync_root(&vfs);
+    old.write_all_at(4096, &[2; 4096]).unwrap();
+    let new = create(&vfs, "e/new");
+    new.write_all_at(0, &[3; 4096]).unwrap();
+    top.symlink("nowhere", "a/b/link").unwrap();
+    drop((old, new));
+    vfs.write_back_all().unwrap();
+    device.plan(Faults { flushes: Some(0), ..Faults::default() });
+    let file = FileRef::unopened(InodeId::ROOT);
+    vfs.sync(vfs.root(), file, SyncMode::All).unwrap_err();
+    drop(top);
+    vfs.forget_unused();
+    let lost = vfs.end();
+    let places: Vec<_> = lost.iter().map(|one| (one.place(), one.bytes)).collect();
+    let expected = [("/a/b/c/old", 4096), ("/a/b/link", 0), ("/e/new", 4096)];
+    assert_eq!(places, expected.map(|(place, bytes)| (place.to_owned(), bytes)));
+}
+
+/// Bug: with data in the journal, an overwrite filled one transaction and began another one, which the device refused.
+/// The file's inode was the same before and after. So the file was not named, and half of it had its old contents.
+#[test]
+fn a_file_of_which_a_lost_transaction_has_only_data_is_named() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let Some(image) = image("16M", "4096") else { return };
+    let device = Arc::new(Faulty::new(WritableMemory::new(image)));
+    let journal = WritingConfig { data: DataMode::Journal, ..WritingConfig::default() };
+    let config = WritingConfig { commit_interval: HOUR, ..journal };
+    let image = WritingImage::open(device.clone(), &config).unwrap();
+    let config = VfsConfig { write_back_delay: HOUR, ..VfsConfig::default() };
+    let vfs = Vfs::new(image, config).unwrap();
+    const BYTES: usize = 2 << 20;
+    let file = create(&vfs, "f");
+    file.write_all_at(0, &[b'a'; BYTES]).unwrap();
+    file.sync(SyncMode::All).unwrap();
+    file.write_all_at(0, &[b'b'; BYTES]).unwrap();
+    vfs.write_back_all().unwrap();
+    device.plan(Faults { writes: Some(0), ..Faults::default() });
+    file.sync(SyncMode::All).unwrap_err();
+    drop(file);
+    let lost = vfs.end();
+    let places: Vec<_> = lost.iter().map(Unwritten::place).collect();
+    assert_eq!(places, ["/f"]);
+    device.plan(Faults::default());
+    let shown = shown(device.device().bytes()).read_file("f").unwrap();
+    let old = shown.iter().filter(|byte| **byte == b'a').count();
+    assert!(old > 0 && old < BYTES, "{old} bytes: the overwrite is more than one transaction");
+    assert_eq!(lost[0].bytes, old as u64);
 }
 
 /// A promise about a file, from a moment until another one.

@@ -12,6 +12,8 @@
 //! J3. A freed block that is in neither is not in the log: a block leaves the committed ones only when the log begins behind it. The
 //!     others are revoked when they are freed, so no replay writes them over later contents.
 //! J4. A block that was never overwritten has no buffer with contents, so writes in place pass no buffer.
+//! J5. A transaction that has data of a file has the block of its inode, too: so [`super::lost`] finds the file if no commit
+//!     brings that transaction.
 //!
 //! # Why
 //! An overwrite in place is torn by a crash: some sectors new, some old. In a transaction it is whole. Weakness: overwritten data is
@@ -159,6 +161,9 @@ impl Op<'_> {
         if !self.volume.is_journaled() {
             return self.volume.clear_in_place(inode, range);
         }
+        // J5; an operation that clears in several transactions puts the inode into the last one alone.
+        let (table, _) = self.volume.place_of(inode.number)?;
+        self.handle.modify(table, Role::Inodes, |_| ())?;
         let size = u64::from(self.volume.image.superblock().block_size);
         let blocks = range.start / size..range.end.div_ceil(size);
         for run in self.volume.image.map(inode, blocks)? {

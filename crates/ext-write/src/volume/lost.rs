@@ -5,8 +5,9 @@
 //!
 //! # Why
 //! After the end of writing the running list has every block that no commit brought ([`Store::uncommitted`]). The inode tables
-//! among them name the inodes. The image is opened a second time, with its journal replayed in memory: so a commit whose record
-//! reached the device counts as there, although its flush failed. Weaknesses: the list has no removals, and no
+//! among them name the inodes. A transaction that has data of a file has its inode's block, too, also if the inode did not
+//! change ([`super::journaled`], J5). The image is opened a second time, with its journal replayed in memory: so a commit whose
+//! record reached the device counts as there, although its flush failed. Weaknesses: the list has no removals, and no
 //! directory of which only the entries changed. Data that was written in place before a failed flush counts as there.
 //!
 //! [`Store::uncommitted`]: crate::store::Store::uncommitted
@@ -14,6 +15,7 @@
 use super::Volume;
 use crate::error::Result;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use uvfs_ext::{Blocks, Image, Inode, Kind, Place, Run, Source};
 
@@ -57,36 +59,36 @@ impl Volume {
         let superblock = self.image.superblock();
         let per_block = superblock.block_size / u32::from(superblock.inode_size);
         let table_blocks = u64::from(superblock.inodes_per_group.div_ceil(per_block));
-        let (uncommitted, mut lost) = (self.store.uncommitted(), Vec::new());
+        let there = There { stable, source, uncommitted: self.store.uncommitted() };
+        let mut lost = Vec::new();
         for group in 0..superblock.groups {
             let table = self.image.group(group)?.inode_table;
-            let from = uncommitted.partition_point(|block| *block < table);
-            for block in &uncommitted[from..] {
+            let from = there.uncommitted.partition_point(|block| *block < table);
+            for block in &there.uncommitted[from..] {
                 let at = block - table;
                 if at >= table_blocks {
                     break;
                 }
                 let first = group * superblock.inodes_per_group + at as u32 * per_block + 1;
-                self.compare_inodes(*block, first, &stable, &source, &mut lost)?;
+                self.compare_inodes(*block, first, &there, &mut lost)?;
             }
         }
         Ok(Losses::Some(lost))
     }
 
-    /// Adds the inodes of `block` that are in use and differ from those of `stable`.
+    /// Adds the inodes of `block` that are in use and of which the image lacks something.
     fn compare_inodes(
         &self,
         block: u64,
         first: u32,
-        stable: &Image,
-        source: &Arc<Source>,
+        there: &There,
         lost: &mut Vec<Lost>,
     ) -> Result<()> {
         let superblock = self.image.superblock();
-        let (now, then) = (self.store.read(block)?, source.block(block)?);
+        let (now, then) = (self.store.read(block)?, there.source.block(block)?);
         let size = usize::from(superblock.inode_size);
         for (number, (now, then)) in (first..).zip(now.chunks(size).zip(then.chunks(size))) {
-            if now == then || self.is_own(number) {
+            if self.is_own(number) {
                 continue;
             }
             // One that an operation left halfway may be in no order.
@@ -95,36 +97,68 @@ impl Volume {
             let before = before
                 .ok()
                 .filter(|before| before.links() > 0 && before.generation() == inode.generation());
+            let is_same = now == then;
             let bytes = match inode.kind() {
-                _ if inode.links() == 0 => continue,
+                _ if inode.links() == 0 || is_same && !self.is_journaled() => continue,
                 Some(Kind::Directory) if before.is_some() => continue,
-                Some(Kind::Regular) => self.bytes_lost(&inode, before.as_ref(), stable)?,
+                Some(Kind::Regular) => self.bytes_lost(&inode, before.as_ref(), there)?,
                 Some(_) => 0,
                 None => continue,
             };
-            lost.push(Lost { inode, bytes });
+            if !is_same || bytes > 0 {
+                lost.push(Lost { inode, bytes });
+            }
         }
         Ok(())
     }
 
-    /// Bytes of a file in blocks that the map which is stable does not have at the same place.
-    fn bytes_lost(&self, inode: &Inode, before: Option<&Inode>, stable: &Image) -> Result<u64> {
+    /// Bytes of a file in blocks that the map which is stable does not have at the same place, or has with other
+    /// contents.
+    fn bytes_lost(&self, inode: &Inode, before: Option<&Inode>, there: &There) -> Result<u64> {
         let block_size = u64::from(self.image.superblock().block_size);
         let blocks = 0..inode.size().div_ceil(block_size);
-        let before = before.map(|before| stable.map(before, blocks.clone())).transpose()?;
+        let before = before.map(|before| there.stable.map(before, blocks.clone())).transpose()?;
         let mut bytes = 0;
         for run in self.image.map(inode, blocks)? {
             let Place::At(place) = run.place else { continue };
-            let end = ((run.logical + run.length) * block_size).min(inode.size());
-            let same = shared(run.logical..run.logical + run.length, place, before.as_deref());
+            let logical = run.logical..run.logical + run.length;
+            let end = (logical.end * block_size).min(inode.size());
+            let same = shared(logical.clone(), place, before.as_deref());
             bytes += (end - run.logical * block_size).saturating_sub(same * block_size);
+            if !self.is_journaled() {
+                continue;
+            }
+            for block in there.uncommitted_in(place..place + run.length) {
+                let at = logical.start + (block - place);
+                if shared(at..at + 1, *block, before.as_deref()) == 1
+                    && self.store.read(*block)?[..] != there.source.block(*block)?[..]
+                {
+                    bytes += block_size.min(inode.size().saturating_sub(at * block_size));
+                }
+            }
         }
         Ok(bytes)
     }
 }
 
+/// The state that the next mount of the image finds, and the changed blocks that it does not have.
+struct There {
+    stable: Image,
+    source: Arc<Source>,
+    /// In order.
+    uncommitted: Vec<u64>,
+}
+
+impl There {
+    fn uncommitted_in(&self, blocks: Range<u64>) -> &[u64] {
+        let from = self.uncommitted.partition_point(|block| *block < blocks.start);
+        let to = self.uncommitted.partition_point(|block| *block < blocks.end);
+        &self.uncommitted[from..to]
+    }
+}
+
 /// Blocks of the file in `logical`, from block `place` of the volume on, that `others` have at the same places.
-fn shared(logical: std::ops::Range<u64>, place: u64, others: Option<&[Run]>) -> u64 {
+fn shared(logical: Range<u64>, place: u64, others: Option<&[Run]>) -> u64 {
     let of = |run: &Run| {
         let Place::At(at) = run.place else { return 0 };
         let (start, end) =

@@ -297,6 +297,8 @@ pub struct Loss {
     pub inode: InodeId,
     /// Number of the object (`st_ino`).
     pub number: u64,
+    /// The kind of the object. With the number it finds the object's name in a listing of the store.
+    pub kind: FileKind,
     /// Bytes of its contents that the store lacks; 0 if it lacks a name or attributes alone.
     pub bytes: u64,
 }

@@ -294,14 +294,18 @@ impl Backend for WritingImage {
         });
         let objects = match losses.ok()? {
             VolumeLosses::All(bytes) => {
-                vec![Loss { inode: InodeId::ROOT, number: InodeId::ROOT.0, bytes }]
+                let kind = FileKind::Directory;
+                vec![Loss { inode: InodeId::ROOT, number: InodeId::ROOT.0, kind, bytes }]
             }
             VolumeLosses::Some(lost) => lost
                 .iter()
-                .map(|Lost { inode, bytes }| Loss {
-                    inode: super::id_of(inode),
-                    number: inode.number.into(),
-                    bytes: *bytes,
+                .filter_map(|Lost { inode, bytes }| {
+                    Some(Loss {
+                        inode: super::id_of(inode),
+                        number: inode.number.into(),
+                        kind: kind_of(inode.kind()?),
+                        bytes: *bytes,
+                    })
                 })
                 .collect(),
         };
