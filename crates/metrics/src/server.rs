@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn one_page_is_served_and_only_to_those_who_name_an_address() {
+    fn one_page_is_served_and_only_to_clients_that_name_an_address() {
         let address = served();
         let status = |request: &str| ask(address, request).split("\r\n").next().unwrap().to_owned();
         for good in [

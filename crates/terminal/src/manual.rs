@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_behind_or_left_over_is_told() {
+    fn a_page_that_is_behind_or_left_over_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let pages = pages(command(), &[]).unwrap();
         let check = || compare(folder.path(), &pages, |name| name.starts_with("prog"));
