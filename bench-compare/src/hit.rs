@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_wrongly_fails() {
+    fn a_rival_that_answers_wrongly_fails() {
         let refusal = filled::<Liar<true>>(10).err();
         assert_eq!(refusal.as_deref(), Some("1 of 10 entries are not there"));
         let traces = Traces::new(Pattern::Uniform, 10, 2, 500);

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Sends `request`, which asks for the connection to be closed, to `address`; the body of the answer. Blocks for `limit` at most for each piece of it.
+/// Sends `request` (with Connection: close) to `address` and returns the body. Blocks for `limit` at most for each piece of it.
 ///
 /// # Errors
 /// No connection, no answer in time, or a status other than 200, with all of the answer.

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A run of models may last so many times its duration without a weakening; and at least so long.
+/// Time limit of a run: a multiple of its unweakened time, with a minimum.
 const TIMES: u32 = 10;
 const LEAST: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

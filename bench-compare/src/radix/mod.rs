@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_wrongly_fails() {
+    fn a_rival_that_answers_wrongly_fails() {
         let request = parse("round liar sequential 2 64").unwrap();
         let why = [
             round::<Liar<0>>(&request).unwrap_err(),

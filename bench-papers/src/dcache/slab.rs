@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_waits_for_whoever_was_there_before() {
+    fn a_slot_waits_for_readers_from_before() {
         let slab = Slab::new(16, Grace::Epoch);
         let root = slab.root(1);
         let id = slab.alloc(&Wanted::new(root, b"name"));

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_more_than_the_capacity() {
+    fn no_policy_holds_more_than_the_capacity() {
         // A loop of twice the cache: at most half of each round can be there.
         let beyond = trace(200, (0..40_000).map(|nth| nth % 400));
         for name in NAMES {

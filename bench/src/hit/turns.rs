@@ -172,7 +172,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_fails_drops_out_and_the_first_round_does_not_count() {
+    fn a_system_that_fails_drops_out_and_the_first_round_does_not_count() {
         let (run, mut figures) = (alone(), Report::new("hit"));
         let mut calls = 0;
         let honest = Contestant::new("a", || {

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peak_is_told_beyond_the_fixed_part() {
+    fn a_peak_is_reported_beyond_the_fixed_part() {
         let bound = Bound { size_bytes: 16 << 20, fixed_bytes: 6 << 20 };
         assert_eq!([6 << 20, 22 << 20, 1 << 20].map(|peak| bound.percent(peak)), [0.0, 100.0, 0.0]);
     }

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mountpoint_must_be_an_empty_directory_unless_told() {
+    fn a_mountpoint_must_be_an_empty_directory_unless_allowed() {
         let (_guard, base) = folder();
         fs::create_dir(base.join("empty")).unwrap();
         fs::write(base.join("file"), "").unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mountpoint_in_use_is_told_from_one_whose_daemon_died() {
+    fn a_mountpoint_in_use_differs_from_one_whose_daemon_died() {
         let (_guard, base) = folder();
         let device = mountinfo::Device { major: 0, minor: 99 };
         let mount = MountEntry {

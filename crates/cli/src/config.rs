@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_would_read_is_refused_with_its_place() {
+    fn a_setting_that_nothing_reads_is_refused_with_its_place() {
         let refusal = |text: &str| {
             let found = effective(&sources(&[], &[("/c", text)]), None, None);
             found.err().map(|failure| failure.to_string()).unwrap_or_default()

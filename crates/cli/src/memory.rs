@@ -11,9 +11,9 @@
 //! default, a quarter.
 //!
 //! # Why
-//! A quarter leaves the rest to the programs that use the mount and to the kernel's own caches of it. In a small group
-//! it is less than the entries in use need, which no size limits: 10,000 open files were at 118 % of the 13 MiB that a
-//! group of 32 MiB left, so there it is half. The limit of a group also holds for the groups in it, so its ancestors
+//! A quarter leaves the rest to the programs that use the mount and to the kernel's own caches of it. In a small control
+//! group a quarter is too little, because entries in use cannot be evicted: 10,000 open files took 118 % of the 13 MiB
+//! that a group of 32 MiB left. There the default is half. The limit of a group also holds for the groups in it, so its ancestors
 //! are read, too (cgroup-v2 of the kernel's documentation, "memory.max"). The process's other memory is measured five
 //! times a second, since an allocator's use cannot be predicted. A store and the frontend count their own bytes for
 //! each file that a kernel holds ([`uvfs_vfs::Tenant`]). Free memory returns to the system when it is short. Weakness:

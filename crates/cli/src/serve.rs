@@ -120,9 +120,9 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     Ok(ended.status)
 }
 
-/// Has a process of its own serve the mount, and makes it one of every boot if that is wanted.
+/// Starts a daemon for the mount; with `--update-fstab` also adds the fstab line.
 fn start_daemon(arguments: &MountArguments) -> Result<ExitCode, Failure> {
-    // The daemon makes its own plan; without a line to write there is nothing to look at before.
+    // The daemon computes the plan. Only `--update-fstab` needs it here, too.
     let entry = match arguments.update_fstab {
         true => fstab::entry(arguments, &plan::plan(arguments)?, &mountinfo::read()?)?,
         false => None,
@@ -222,7 +222,7 @@ impl Served for Live {
                 Setting::LogLevel(new) => level = Some(new),
             }
         }
-        // Everything can be done: now it is.
+        // All settings are valid; apply them.
         if let Some(bytes) = cache_bytes {
             let done = self.vfs.set_cache_bytes(bytes);
             done.map_err(|error| format!("cache-size={bytes}: {error}"))?;
@@ -283,7 +283,7 @@ impl Live {
     /// The host directory that is shown, if one is.
     fn host_source(&self) -> Option<HostSource> {
         let path = self.directory.as_deref()?;
-        // The client compares: under the same path there may be another directory where it runs.
+        // The client may run in another mount namespace, so it compares device and inode.
         let (device, inode) = self.place.as_ref().map_or((0, 0), |place| place.identity);
         Some(HostSource {
             path: Raw(path.as_os_str().as_bytes().into()),
@@ -369,7 +369,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         kernel_read_ahead_kib: plan.kernel_read_ahead_kib,
         passthrough: if plan.options.passthrough { Passthrough::Auto } else { Passthrough::Off },
         control_directory: plan.options.control_dir,
-        // Ours says more, and ends the process.
+        // The daemon has its own control socket, which also ends the process.
         control_socket: false,
         prepare_thread: Some(preparation(sandboxed, reach, sandbox.clone())),
     };

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_and_plain_paths_are_told_apart() {
+    fn schemes_and_plain_paths_are_distinguished() {
         check("memory:", "memory");
         check("dir:/srv", "dir /srv");
         check("dir:relative/path", "dir relative/path");

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_an_end_still_gets_the_report() {
+    fn a_caller_that_wants_an_end_still_gets_the_report() {
         let cleaned = clean(
             |mut peer| {
                 let mut all = String::new();
@@ -526,7 +526,7 @@ mod tests {
 
     /// Bug: Ctrl-C killed `uvfs unmount` while it waited, without a report of unwritten data.
     #[test]
-    fn who_has_waited_enough_is_told_what_is_left() {
+    fn a_caller_that_has_waited_enough_learns_what_is_left() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"waits\":{\"dirty_bytes\":7}}\n").unwrap();
         let mut connection =

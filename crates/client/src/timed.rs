@@ -106,7 +106,7 @@ mod tests {
 
     /// Bug: with that queue full, root's plain `uvfs stat` hung, too.
     #[test]
-    fn connecting_to_somebody_who_never_accepts_ends() {
+    fn connecting_to_a_server_that_never_accepts_ends() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener =

@@ -27,9 +27,9 @@
 //! which a thread spins until another changes it, and which is no lock, is `Awaited`.
 //!
 //! The slow paths of Rust's standard library are precompiled, so their operations on a word are not
-//! reported; only a failed try before them and the thread's sleep are. A thread that wanted a lock in
-//! this way and now releases it, to a value or by a difference that such releases had before, took it
-//! unseen when it last woke or tried. A thread that sleeps on another word while it holds a lock may have
+//! reported; only a failed try before them and the thread's sleep are. If a waiting thread later makes an
+//! update that looks like a release, by its value or its difference, it must have acquired the lock in
+//! code that reports nothing, when it last woke or tried. A thread that sleeps on another word while it holds a lock may have
 //! released that lock meanwhile, as `Condvar::wait` does: it has if another thread held it then.
 //!
 //! Weakness: these are guesses from behaviour; a lock that another thread releases is not seen, and

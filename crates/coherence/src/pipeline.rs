@@ -23,7 +23,7 @@ const PARTS: u32 = 6;
 const CYCLE: u32 = TICKS_PER_CYCLE as u32 * PARTS;
 /// Operations in flight that are this close to each other are kept as one.
 const TOGETHER: u32 = 24;
-/// In place of an access: lines that nothing waits for, and how long the way to memory is busy with them.
+/// Pseudo-access for prefetched lines: how long they keep the memory path busy.
 pub const FETCHED: u64 = 1;
 /// No place.
 pub const NOWHERE: u16 = u16::MAX;

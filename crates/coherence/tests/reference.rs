@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn the_earliest_thread_runs_and_nobody_is_lost(
+    fn the_earliest_thread_runs_and_none_is_lost(
         cores in 1_usize..6,
         threads in 1_usize..14,
         steps in prop::collection::vec((0_u8..10, 1_u64..5000, any::<u16>()), 1..400),

@@ -89,7 +89,7 @@ mod tests {
     use std::sync::atomic::AtomicU64 as Sum;
 
     #[test]
-    fn without_a_share_whoever_adds_looks() {
+    fn without_a_share_every_adder_looks() {
         let allowance = Allowance::new(0);
         assert!(allowance.add(1) && allowance.add(0));
         allowance.set_share(1 << 40);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_changes_or_only_asks_writes_no_word() {
+    fn a_thread_that_only_changes_or_only_asks_writes_no_word() {
         let (clock, mut thing) = (Clock::default(), Freshness::default());
         thing.note(&clock);
         let stamp = thing.changed();
@@ -574,7 +574,7 @@ mod models {
     /// K7, O2. Fails with a Relaxed tick, without the fence of `at_most_now`, and if the tick is counted after it was
     /// made.
     #[test]
-    fn model_who_is_above_a_tick_sees_it_counted() {
+    fn model_a_thread_above_a_tick_sees_it_counted() {
         Model::new(4, &["above", "below"]).check(|| {
             let world = Arc::new((Clock::default(), Generation::default()));
             let other = world.clone();

@@ -95,7 +95,7 @@ impl<T> Default for LazyBox<T> {
 
 // SAFETY: the word moves an owned `T` (L1).
 unsafe impl<T: Send> Send for LazyBox<T> {}
-// SAFETY: a shared word returns `&T`; and it takes a `T` that one thread made, and others drop.
+// SAFETY: `&self` yields `&T` (needs Sync); a `T` may be dropped by another thread (needs Send).
 unsafe impl<T: Send + Sync> Sync for LazyBox<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for LazyBox<T> {

@@ -17,7 +17,7 @@
 //!     `has_come` loads the store of `arrive`. One of the two fences is first.
 //!
 //! Progress: wait-free; the actor stores nothing.
-//! Checked by `model_a_step_is_seen_or_somebody_is`.
+//! Checked by `model_a_step_is_seen_or_a_key_is`.
 //!
 //! # Why
 //! Every read by a kernel took a lock because of direct writers, although most mounts never have any. Weakness: a key
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_once_is_there() {
+    fn a_key_that_came_once_is_there() {
         let presence = Presence::default();
         assert!((0..5000).all(|key| !presence.has_come(key)));
         presence.arrive(7);
@@ -90,7 +90,7 @@ mod models {
 
     /// P1. Fails without either fence.
     #[test]
-    fn model_a_step_is_seen_or_somebody_is() {
+    fn model_a_step_is_seen_or_a_key_is() {
         let both = &["nobody had come", "the step was not seen"];
         Model::new(6, both).check(|| {
             let world = Arc::new((Presence::default(), AtomicU64::new(0)));

@@ -43,8 +43,8 @@ pub trait Source: Send + 'static {
     /// The number of waiting tasks.
     fn waiting(&self) -> usize;
 
-    /// No thread could be started for the task that was put last; `alive` threads exist. Returns the task if it must
-    /// not wait for one of these or for a later submission.
+    /// No thread could be started for the task that was put last; `alive` threads exist. Return the task to reject it;
+    /// `None` leaves it queued for an existing thread or a later submission.
     fn not_started(&mut self, error: &io::Error, alive: usize) -> Option<Self::Task>;
 }
 

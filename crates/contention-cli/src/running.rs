@@ -103,7 +103,7 @@ fn is_pipe() -> bool {
     std::fs::metadata("/proc/self/fd/0").is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// The profile that was there is kept beside the new one, as `NAME.old`; one that cannot be is overwritten. A file of
+/// Keeps the present profile beside the new one, as `NAME.old`; if it cannot be renamed, it is overwritten. A file of
 /// that name that is no profile stays.
 fn keep_old(profile: &Path) {
     let mut old = profile.as_os_str().to_owned();

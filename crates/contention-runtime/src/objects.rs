@@ -16,7 +16,7 @@
 //! # Why
 //! A program may free millions of objects: after the first few of an allocation site, the counts of a freed
 //! object are added to one that stands for all of the same site, size and place in a line, since they
-//! have the same fields. Weakness: of those it is not told any more which was which.
+//! have the same fields. Weakness: merged objects cannot be told apart afterwards.
 
 use crate::modules::Modules;
 use crate::samples::{Taken, tally};

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_change_is_told_from_the_spread() {
+    fn a_real_change_is_distinguished_from_the_spread() {
         let old = profile(&[1000, 1010, 990, 1000], &[500, 520, 480, 500]).done();
         let new = profile(&[1001, 1009, 995, 1002], &[50, 52, 48, 50]).done();
         let comparison = compare(&Ledger::new(&old), &Ledger::new(&new), false).unwrap();

@@ -570,7 +570,7 @@ bench 4711/4712 [003] 65.714341:  1 mem_load:ppp:  1048 629800842 |OP LOAD|LVL N
     }
 
     #[test]
-    fn a_failed_read_is_told_with_its_line() {
+    fn a_failed_read_is_reported_with_its_line() {
         struct Broken;
         impl std::io::Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {

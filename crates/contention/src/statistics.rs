@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn above_is_told_only_when_the_interval_allows_it() {
+    fn above_is_reported_only_when_the_interval_allows_it() {
         let estimate = Estimate::of(&[1.0, 2.0, 3.0, 4.0]);
         assert_eq!(is_above(&estimate, 0.1), Some(true));
         assert_eq!(is_above(&estimate, 2.0), None);

@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_by_the_two_least_core_counts() {
+    fn work_is_derived_from_the_two_least_core_counts() {
         let taken = |accesses: &[(usize, f64)]| kind_of_work(accesses, Measure::Accesses).0;
         assert_eq!(taken(&[(1, 100.0), (2, 151.0)]), Work::PerCore);
         assert_eq!(taken(&[(1, 100.0), (2, 149.0)]), Work::Fixed);

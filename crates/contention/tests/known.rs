@@ -170,7 +170,7 @@ fn one_program_and_one_seed_give_one_profile() {
 
 /// An idle pool's mutex had the waits for work, and conditions, barriers and semaphores appeared nowhere.
 #[test]
-fn waits_for_work_are_told_apart_and_at_their_place() {
+fn waits_for_work_are_reported_apart_and_at_their_place() {
     let Some(analyser) = Analyser::new() else { return };
     let program = analyser.c("waits", &[]);
     // More threads than cores wait, too.
@@ -307,7 +307,7 @@ fn a_count_of_readers_bends_what_would_be_linear() {
 }
 
 #[test]
-fn true_and_false_sharing_are_told_apart() {
+fn true_and_false_sharing_are_distinguished() {
     let Some(analyser) = Analyser::new() else { return };
     // Two threads, two counters, one line.
     let together = run(&analyser.plan(&analyser.c("counters", &[]), 2, &[]));

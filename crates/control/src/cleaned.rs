@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_told_in_flat_fields_and_seconds() {
+    fn a_report_is_sent_in_flat_fields_and_seconds() {
         let took = Duration::from_millis(1500);
         let kernel = Some(Kernel { how: KernelHow::Pruned, let_go: 2, ..Kernel::default() });
         let caches = CleanReport { not_written: 1, took, ..CleanReport::default() };

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_told_from_the_others() {
+    fn the_last_line_is_distinguished_from_the_others() {
         let read = |line: &str| serde_json::from_str::<EndLine>(line).unwrap();
         let waits = r#"{"waits":{"dirty_bytes":5,"moons":1}}"#;
         assert_eq!(read(waits), EndLine::Waits { waits: Waits { dirty_bytes: 5 } });

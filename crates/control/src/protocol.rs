@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_from_the_last_line() {
+    fn progress_is_distinguished_from_the_last_line() {
         let read = |line: &str| serde_json::from_str::<CleanLine>(line).unwrap();
         let stage = CleanStage::Frontend;
         let progress = CleanProgress { done: 3, total: 9, freed: 1, stage };

@@ -136,7 +136,7 @@ impl DirectWrites {
 
     /// From now on notices go through `kernel`; before that there are no requests.
     pub(crate) fn connect(&self, kernel: Box<dyn KernelCache>) {
-        // A second one would be as good.
+        // Later calls are ignored.
         let _ = self.kernel.set(kernel);
     }
 

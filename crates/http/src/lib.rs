@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_or_takes_too_long_is_told_nothing() {
+    fn a_client_that_is_gone_or_takes_too_long_gets_nothing() {
         assert_eq!(sent(b"GET / HT", LIMITS), Err(Unread::Gone));
         assert_eq!(
             sent(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab", LIMITS),

@@ -99,7 +99,8 @@ impl Client {
         matches!(self.stage, Stage::Asking(_))
     }
 
-    /// Goes as far as it can without waiting; an error ends the connection. `reply` answers a request, or a refused one.
+    /// Makes progress without blocking; an error ends the connection. `reply` builds the response, also for a malformed
+    /// request.
     fn go_on(
         &mut self,
         reply: &mut dyn FnMut(Result<Request, http::Status>) -> Reply,
@@ -190,7 +191,7 @@ fn serve_some(
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) => {
                 log::warn!("metrics: {}", crate::cause(&error));
-                // Such as no descriptor left: not again at once.
+                // Probably EMFILE: retry after a pause.
                 thread::sleep(Duration::from_millis(100));
                 break;
             }
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn one_page_is_served_and_only_to_those_who_name_an_address() {
+    fn one_page_is_served_and_only_to_clients_that_name_an_address() {
         let address = served();
         let status = |request: &str| ask(address, request).split("\r\n").next().unwrap().to_owned();
         for good in [

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_bounded_and_the_last_error_is_told() {
+    fn tries_are_bounded_and_the_last_error_is_returned() {
         let (patient, bucket) = patient(&[Some(Fault::Busy); 20]);
         assert!(matches!(list(&patient), Err(StoreError::Busy { .. })));
         assert_eq!(bucket.requests(), u64::from(Patience::default().attempts));

@@ -33,7 +33,8 @@ pub trait Store: Send + Sync + 'static {
     /// Begins an object that is sent in parts. No reader sees any of it before [`Store::finish_upload`].
     fn begin_upload(&self, put: &Put<'_>) -> Result<Upload>;
 
-    /// Brings part `number`, from 1 on; all but the last are of [`PART_BYTES_MIN`] or more. The same number replaces.
+    /// Uploads part `number` (from 1); each but the last has at least [`PART_BYTES_MIN`] bytes. A second upload of a
+    /// number replaces the first.
     fn put_part(&self, put: &Put<'_>, upload: &Upload, number: u32, body: &[u8]) -> Result<Tag>;
 
     /// Makes the parts, in their order, the content of the object, if the condition holds.

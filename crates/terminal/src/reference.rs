@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_behind_is_told_by_its_line() {
+    fn a_document_that_is_behind_is_reported_by_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reference.md");
         let text = text(command(), "# The reference");

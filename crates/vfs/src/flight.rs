@@ -146,7 +146,7 @@ mod tests {
     /// Weakened code showed that no test here was sure to have two sleepers: waking one of them, or not waiting at all,
     /// passed every test.
     #[test]
-    fn all_who_sleep_are_woken_by_the_landing_and_nobody_before_it() {
+    fn all_sleepers_are_woken_by_the_landing_and_none_before_it() {
         let (flights, returned) = (Flights::new(), AtomicUsize::new(0));
         let flight = flights.join(1).unwrap();
         std::thread::scope(|scope| {

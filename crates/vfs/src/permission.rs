@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn root_may_everything_but_run_what_nobody_may_run() {
+    fn root_may_everything_but_run_what_no_user_may_run() {
         let root = Caller::root();
         assert!(allows(&root, &object(FileKind::Directory, 0), None, RWX));
         let file = object(FileKind::Regular, 0o666);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_gives_away_only_to_his_own_groups() {
+    fn the_owner_gives_away_only_to_groups_of_its_own() {
         let set = |uid, gid| SetAttributes { uid, gid, ..Default::default() };
         for (uid, gid, owner_may) in [
             (None, None, true),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_the_owners_except_now_for_who_may_write() {
+    fn times_are_the_owners_except_now_for_writers() {
         let now = Some(SetTime::Now);
         let then = Some(SetTime::At(Timestamp::default()));
         let set = |atime, mtime| SetAttributes { atime, mtime, ..Default::default() };

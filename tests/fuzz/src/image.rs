@@ -7,9 +7,9 @@
 //! # Why
 //! The first image has no checksums (`^metadata_csum`), so that every change reaches the code behind them. It has a
 //! journal to replay, files in tables and in extents, an indexed directory, data in inodes, attributes in inodes and
-//! blocks. The second image is used for an input with three or four bytes to spare; it has `metadata_csum` everywhere
-//! and no journal. With one of these two numbers its checksums are corrected after the changes (`repair`). Weakness:
-//! `crates/ext/tests` tests checksums of a journal, and this does not.
+//! blocks. The second image has `metadata_csum` everywhere and no journal. The input's length modulo 5 chooses: with 0
+//! to 2 the first image, with 3 the second one and its checksums are repaired after the changes (`repair`), with 4 they
+//! are not. Weakness: `crates/ext/tests` tests checksums of a journal, and this does not.
 
 pub(crate) mod repair;
 

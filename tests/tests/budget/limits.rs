@@ -399,7 +399,7 @@ impl Tenant for Table {
 /// Bug: 300,000 files that a kernel held took 228 MB beside a budget of 16: the memory of the frontend and the store
 /// for them was not counted. Now it counts like names, displaces them, and is asked to shrink when that is not enough.
 #[test]
-fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
+fn a_tenant_of_the_budget_is_counted_and_asked_to_shrink() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let hostile = hostile();
     let vfs = vfs_over(&hostile, with_room(256 << 10));

@@ -93,7 +93,7 @@ fn a_file_that_is_removed_soon_never_reaches_the_disk() {
 
 /// Bug: without reservations the writer of a full image got a success, and its data was lost later.
 #[test]
-fn a_full_image_is_told_to_the_writer_and_what_was_accepted_arrives() {
+fn a_full_image_is_reported_to_the_writer_and_what_was_accepted_arrives() {
     let _watchdog = Watchdog::new(LIMIT);
     for block_size in ["1024", "4096"] {
         let Some(image) = image("16M", block_size) else { return };

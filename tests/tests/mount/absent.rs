@@ -79,7 +79,7 @@ fn one_question_tells_of_every_name_that_is_absent() {
 }
 
 #[test]
-fn what_exists_is_told_and_what_is_absent_beside_it_is_known() {
+fn what_exists_is_answered_and_what_is_absent_beside_it_is_known() {
     let (store, _vfs, top) = scene(LONG);
     top.set_xattr("f", CAPABILITY, "all", XattrMode::Any).unwrap();
     top.set_xattr("f", "user.x", "1", XattrMode::Any).unwrap();

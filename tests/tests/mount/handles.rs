@@ -199,7 +199,7 @@ fn existing_files_open(mounted: &Mounted) {
 /// Bug: xfstests generic/426, 467, 756 and 777 showed that `open_by_handle_at` returned ESTALE for existing files as
 /// soon as the kernel had evicted them.
 #[test]
-fn a_handle_opens_what_everybody_has_forgotten() {
+fn a_handle_opens_what_all_caches_have_forgotten() {
     let source = tempfile::tempdir().unwrap();
     let Some(mounted) = Mounted::over(host(source.path())) else { return };
     existing_files_open(&mounted);

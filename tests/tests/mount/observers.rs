@@ -152,7 +152,7 @@ fn news_of_the_store_reaches_all() {
 }
 
 #[test]
-fn who_has_gone_is_told_nothing_and_the_other_goes_on_to_hear() {
+fn an_observer_that_has_gone_gets_nothing_and_the_other_goes_on() {
     let scene = Scene::new();
     let through = |at: usize| Caller::root().through(scene.origins[at]);
     scene.vfs.unobserve(scene.origins[0]);
@@ -185,7 +185,7 @@ fn what_failed_for_sure_is_no_news() {
 
 /// A rename that the store did and then called failed left the kernel of another mount with both names as they were.
 #[test]
-fn what_may_have_been_done_is_told() {
+fn what_may_have_been_done_is_reported() {
     use uvfs_backends::hostile::{Call, Fault, Moment, On, Plan};
     let scene = Scene::new();
     let root = scene.vfs.root();

@@ -56,7 +56,7 @@ fn what_is_known_to_be_missing_is_asked_for_again() {
 }
 
 #[test]
-fn a_lookup_that_starts_below_is_told() {
+fn a_lookup_that_starts_below_is_reported() {
     let scene = Scene::new();
     scene.make(&INSIDE);
     let deep = scene.directory("a/foo/deep");
@@ -321,7 +321,7 @@ fn only_directories_are_cleaned() {
 }
 
 #[test]
-fn what_is_cached_is_told_by_directory() {
+fn what_is_cached_is_counted_by_directory() {
     let scene = Scene::lazy();
     scene.make(&INSIDE);
     scene.make(&OUTSIDE);
@@ -379,7 +379,7 @@ fn one_level_tells_what_all_levels_tell() {
 /// A counted level is reported again while nothing changed. Each change makes it outdated, and its memory is in the
 /// budget. Bug: a page that refreshed every five seconds kept a core busy for a tenth of its time.
 #[test]
-fn a_level_is_told_as_it_is_after_anything_changed() {
+fn a_level_is_counted_as_it_is_after_anything_changed() {
     let scene = Scene::lazy();
     scene.make(&INSIDE);
     let directory = scene.directory("a/foo");

@@ -290,7 +290,7 @@ fn names_do_not_move_from_mount_to_mount() {
 }
 
 #[test]
-fn a_lazy_unmount_leaves_who_is_inside_alone() {
+fn a_lazy_unmount_leaves_handles_inside_alone() {
     let (one, two, three) = (store("1"), store("2"), store("3"));
     let before = [one.active(), two.active(), three.active()];
     let (namespace, top) = scene(&one, &two);

@@ -161,7 +161,7 @@ fn one_of_many_asks_the_store() {
 
 /// The asking thread gets an error: the others ask for themselves, and none is stuck.
 #[test]
-fn an_error_is_only_for_who_asked() {
+fn an_error_is_only_for_its_caller() {
     let scene = Scene::new();
     scene.top.write_file("there", "").unwrap();
     scene.vfs.forget_unused();
@@ -182,7 +182,7 @@ fn an_error_is_only_for_who_asked() {
 
 /// An answer without a lifetime is no answer for others: no thread waits for one.
 #[test]
-fn without_lifetimes_everybody_asks() {
+fn without_lifetimes_every_caller_asks() {
     let scene = Scene::shared(Duration::ZERO);
     scene.top.write_file("there", "").unwrap();
     for path in ["there", "none"] {

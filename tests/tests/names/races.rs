@@ -632,7 +632,7 @@ fn hold(gate: &Gate) -> Fault {
 /// A frontend that checks permissions itself unlinks a name that the cache has dropped: the object
 /// once kept its cached link count for ever.
 #[test]
-fn unlink_of_an_uncached_name_is_told_to_its_object() {
+fn unlink_of_an_uncached_name_reaches_its_object() {
     let scene = Scene::new();
     scene.file("a");
     scene.root.link("a", "b").unwrap();

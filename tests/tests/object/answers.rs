@@ -182,7 +182,7 @@ fn a_large_file_is_read_by_many_requests_at_once() {
 }
 
 #[test]
-fn each_reason_why_a_bucket_does_not_open_is_told_apart() {
+fn each_reason_why_a_bucket_does_not_open_has_its_own_error() {
     let server = S3Server::start().unwrap();
     let meets = |fault: Fault| {
         server.plan([fault]);

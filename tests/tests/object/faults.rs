@@ -258,7 +258,7 @@ fn act(
 }
 
 #[test]
-fn whatever_a_store_answers_nothing_wrong_is_read_or_told() {
+fn whatever_a_store_answers_nothing_wrong_is_read_or_reported() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("UVFS_SEED") {
         return run(seed);

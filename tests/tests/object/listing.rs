@@ -152,7 +152,7 @@ fn read_and_remove(
 
 /// `rm -r` reads a piece of a listing, removes its entries, and reads on.
 #[test]
-fn who_removes_while_reading_meets_every_entry_that_stays_once() {
+fn a_remover_that_lists_meets_every_entry_that_stays_once() {
     let server = S3Server::start().unwrap();
     (0..3000).for_each(|at| server.put(&format!("d/f{at:04}"), b"x"));
     let vfs = mount(&server, 512 << 20);
@@ -176,7 +176,7 @@ fn who_removes_while_reading_meets_every_entry_that_stays_once() {
 /// entries. The next listing skipped as many names as had been read, and those were no longer there: it skipped names
 /// that had not been read, and `rm -r` reported that the directory was not empty.
 #[test]
-fn who_removes_while_reading_misses_nothing_when_the_list_goes_for_want_of_room() {
+fn a_remover_that_lists_misses_nothing_when_the_list_is_evicted() {
     for removed_of_ten in [0, 5, 10] {
         let server = S3Server::start().unwrap();
         (0..3000).for_each(|at| server.put(&format!("d/f{at:04}"), b"x"));

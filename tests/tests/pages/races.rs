@@ -688,7 +688,7 @@ fn two_files_throttle() {
 /// Bug: late read-ahead threads fetched pages that their reader had fetched, used and released meanwhile. With busy
 /// processors every second page of a file was read twice, and evicted others.
 #[test]
-fn reading_ahead_and_its_reader_who_is_faster() {
+fn reading_ahead_and_its_faster_reader() {
     const PAGES: usize = 2048;
     let config = VfsConfig { write_back_delay: patient().write_back_delay, ..with_room(2 << 20) };
     let scene = Scene::of(Kind::sole(Opens::Tracked), config);

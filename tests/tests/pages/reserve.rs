@@ -51,7 +51,7 @@ fn assert_stored(store: &Hostile, name: &str, expected: &[u8]) {
 /// Bug: a writer of more than the store has room for got a success; `fsync`, if there was one, returned ENOSPC, and the
 /// data beyond the room was lost.
 #[test]
-fn a_full_store_is_told_to_the_writer_and_what_was_accepted_arrives() {
+fn a_full_store_is_reported_to_the_writer_and_what_was_accepted_arrives() {
     let _watchdog = Watchdog::new(LIMIT);
     let (store, vfs) = small();
     let file = create(&vfs, "file");

@@ -109,7 +109,7 @@ fn readers_beside_each_other_read_what_was_written() {
 }
 
 #[test]
-fn runs_that_are_refused_stay_dirty_and_are_told_once() {
+fn runs_that_are_refused_stay_dirty_and_are_reported_once() {
     let _watchdog = Watchdog::new(LIMIT);
     let mut numbers = Numbers(seed());
     let store = Queued::new(numbers.below(u64::MAX));

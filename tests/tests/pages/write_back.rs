@@ -79,7 +79,7 @@ fn fill(store: &Hostile) {
 /// Bug: on a full disk the dirty pages of a removed and closed file were retried for ever. Their open file held the
 /// space that they lacked, so `rm` freed nothing and every later file ended empty.
 #[test]
-fn what_nobody_can_read_any_more_goes_at_once() {
+fn what_no_caller_can_read_any_more_goes_at_once() {
     type Way = (&'static str, fn(&Directory, Box<dyn FnOnce()>));
     let ways: [Way; 3] = [
         ("closed, then removed", |top, close| {
@@ -165,7 +165,7 @@ fn a_name_made_by_others_keeps_what_was_written() {
 /// A writer refused for lack of space, while another thread removes or truncates a file, retries before it returns the
 /// error.
 #[test]
-fn space_that_comes_meanwhile_is_used_before_the_error_is_told() {
+fn space_that_comes_meanwhile_is_used_before_the_error_is_returned() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     for kind in Kind::all() {
         for cut in [false, true] {
@@ -203,7 +203,7 @@ fn space_that_comes_meanwhile_is_used_before_the_error_is_told() {
 /// Bug: a failure that its writer had got was returned again to a program that wrote to the file much later, and whose
 /// own data had arrived.
 #[test]
-fn an_old_failure_is_not_told_to_who_writes_next() {
+fn an_old_failure_is_not_reported_to_the_next_writer() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     for kind in Kind::back() {
         let store = kind.store();

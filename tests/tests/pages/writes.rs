@@ -229,7 +229,7 @@ fn a_whole_file_that_was_refused_is_tried_again() {
 }
 
 #[test]
-fn a_store_of_whole_files_has_to_be_told_of_opens() {
+fn a_store_of_whole_files_must_learn_of_opens() {
     let store = Objects::new(Writes::WholeFile, Authority::Sole);
     let store = store.claiming(|can| can.opens = Opens::Stateless);
     let refused = Vfs::new(store, VfsConfig::default());

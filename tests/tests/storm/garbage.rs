@@ -18,7 +18,7 @@ const FILES: u64 = 3000;
 /// Bug: a reader lost its processor within a walk, and another client made and removed files meanwhile: 17 MiB waited for the
 /// reader, in a process of 32M.
 #[test]
-fn who_adds_waits_for_a_reader_that_stands_still() {
+fn an_adder_waits_for_a_reader_that_stands_still() {
     let _turn = Turn::take();
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let pages = PagePolicy::WriteBack;

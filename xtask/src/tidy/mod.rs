@@ -10,6 +10,7 @@
 //! Weakness: they see names, not meaning; an `ORDERING` note can still be wrong.
 
 mod code;
+mod docs;
 mod documents;
 mod manifests;
 mod orderings;
@@ -51,6 +52,7 @@ pub(crate) fn faults(tree: &Tree) -> Vec<Fault> {
     let mut faults = sources::faults(tree);
     faults.extend(manifests::faults(tree));
     faults.extend(documents::faults(tree));
+    faults.extend(docs::faults(tree));
     faults.extend(words::faults(tree));
     faults
 }

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checking_kernel_may_take_set_id_bits_off_for_a_writer_who_is_not_the_owner() {
+    fn a_checking_kernel_may_take_set_id_bits_off_for_a_writer_that_is_not_the_owner() {
         if !is_root() {
             return;
         }

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_inside_goes_on_for_who_has_it() {
+    fn what_was_removed_inside_goes_on_for_its_holders() {
         let moved = Moved::new();
         let (scratch, caller) = (&moved.scratch, root_caller());
         let file = scratch.backend.open_files().open(&caller, moved.file, OpenMode::READ).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_moves_a_directory_in_and_out_meets_no_operation_that_begins_outside() {
+    fn moves_of_a_directory_in_and_out_let_no_operation_begin_outside() {
         let moved = Moved::new();
         let inside = moved.scratch.path("a");
         for round in 0..200 {

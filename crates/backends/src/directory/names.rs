@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_directory_still_answers_those_who_stand_in_it() {
+    fn a_removed_directory_still_answers_processes_that_stand_in_it() {
         let scratch = Scratch::new();
         let folder = scratch.make_directory(InodeId::ROOT, "d").unwrap();
         let inner = scratch.make_file(folder, "f").unwrap();

@@ -172,13 +172,13 @@ mod tests {
 
     /// Bug: LTP's creat05 and open04 hold 20,000 files open; meanwhile no other user could open one.
     #[test]
-    fn one_user_who_opens_all_there_is_leaves_some_to_others() {
+    fn one_user_that_opens_all_there_is_leaves_some_to_others() {
         if !crate::directory::testing::is_root() {
             return;
         }
         let name = concat!(
             "directory::shares::tests::",
-            "one_user_who_opens_all_there_is_leaves_some_to_others"
+            "one_user_that_opens_all_there_is_leaves_some_to_others"
         );
         in_process_with(200, name, with_two_hundred_descriptors_in_all);
     }

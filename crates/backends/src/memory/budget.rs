@@ -347,7 +347,7 @@ mod tests {
 
     /// Each thread holds at most its part of the whole, so there is always room for its next take.
     #[test]
-    fn nobody_is_refused_while_there_is_room() {
+    fn no_request_is_refused_while_there_is_room() {
         const THREADS: u64 = 8;
         const PART: u64 = 1024;
         let limit = Limited::new(THREADS * PART, 1 << 20);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_without_a_journal_is_told_so() {
+    fn a_mount_without_a_journal_is_reported_as_such() {
         let none =
             watch(None, || Ok(json!({ "core": { "backend": { "hits": 1 } } }))).err().unwrap();
         assert!(none.to_string().contains("no disk image"), "{none}");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_caches_pages_is_said() {
+    fn the_cache_of_the_pages_is_named() {
         let mut report = report();
         report["frontend"]["passthrough"] = true.into();
         assert!(render(&report).contains(" 33.3 % of 3 reads\n"), "they are cached here");

@@ -194,7 +194,7 @@ fn a_listing_names_mounts_only() {
 
 /// A report written to a full disk was cut short, and the status was 0.
 #[test]
-fn what_cannot_be_printed_is_a_failure_unless_nobody_reads() {
+fn what_cannot_be_printed_is_a_failure_unless_no_process_reads() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let cached =
         |stdout: Stdio| finish(uvfs().args(["cached", "--json"]).arg(folder.path()).stdout(stdout));

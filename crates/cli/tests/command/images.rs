@@ -225,7 +225,7 @@ fn an_image_that_is_only_read_is_mounted_as_it_is_and_never_written() {
 
 /// The counts of cached blocks in `uvfs stat`: present, part of the budget, and growing.
 #[test]
-fn the_blocks_that_are_kept_are_told_and_counted() {
+fn the_blocks_that_are_kept_are_reported_and_counted() {
     if !can_mount() {
         return;
     }

@@ -65,7 +65,7 @@ fn count(log: &Path, part: &str) -> usize {
 /// The disk below a sparse image was full, and a commit failed: `uvfs stat` counted no error, `uvfs stat --journal` said that the
 /// device had failed, the log said nothing where `fsync` found it, and `uvfs unmount` said that 0 bytes of 1 file were lost.
 #[test]
-fn a_commit_that_fails_is_told_with_its_cause_and_with_what_is_lost() {
+fn a_commit_that_fails_is_reported_with_its_cause_and_its_losses() {
     if !can_mount() {
         return;
     }

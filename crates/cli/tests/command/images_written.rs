@@ -277,7 +277,7 @@ fn fsync_of_the_root_makes_everything_stable() {
 
 /// The device is full for the writer; after a removal writing works again, and nothing else is lost.
 #[test]
-fn a_full_image_is_told_to_the_writer_and_emptied() {
+fn a_full_image_is_reported_to_the_writer_and_emptied() {
     if !can_mount() {
         return;
     }

@@ -208,7 +208,7 @@ fn the_socket_of_a_library_mount_goes_with_it() {
 
 /// Nothing reads the requests of this mount, so every request to it waits.
 #[test]
-fn a_mount_that_does_not_answer_hangs_nobody() {
+fn a_mount_that_does_not_answer_hangs_no_other_command() {
     if !can_mount() {
         return;
     }

@@ -104,7 +104,7 @@ fn a_daemon_lets_go_of_its_parent() {
 
 /// Bug: the only message was "the daemon: No such file or directory; serve in the foreground".
 #[test]
-fn a_machine_without_a_null_device_is_told_what_is_missing() {
+fn a_machine_without_a_null_device_gets_the_name_of_what_is_missing() {
     if !can_mount() {
         return;
     }
@@ -380,7 +380,7 @@ fn a_mount_is_found_by_relative_paths_and_links() {
 }
 
 #[test]
-fn a_mount_that_somebody_else_unmounts_ends_its_daemon() {
+fn a_mount_that_another_process_unmounts_ends_its_daemon() {
     if !can_mount() {
         return;
     }

@@ -23,7 +23,7 @@ fn of_unit(name: &str) -> String {
 }
 
 #[test]
-fn systemd_is_told_when_the_mount_is_there_and_when_it_ends() {
+fn systemd_is_notified_when_the_mount_is_there_and_when_it_ends() {
     if !can_mount() {
         return;
     }

@@ -197,7 +197,7 @@ fn a_reference_count_is_no_lock() {
 }
 
 #[test]
-fn an_addition_is_a_lock_once_somebody_waits() {
+fn an_addition_is_a_lock_once_a_thread_waits() {
     let mut trace = Trace::default();
     trace.update(0, Operation::FetchAdd, Ordering::Acquire, 0, 1);
     trace.load(1, 1);
@@ -230,7 +230,7 @@ fn the_head_of_a_stack_is_no_lock() {
 }
 
 #[test]
-fn holds_that_overlap_exclude_nobody() {
+fn holds_that_overlap_exclude_no_thread() {
     // Small numbers, as indices of a pool are: both threads put back the indices that they took, but not in order.
     let mut trace = Trace::default();
     trace.acquire(0, 7, 5);
@@ -360,7 +360,7 @@ fn the_first_release_that_is_seen_may_be_of_an_unseen_hold() {
 }
 
 #[test]
-fn who_did_not_want_it_did_not_take_it() {
+fn a_thread_that_did_not_want_it_did_not_take_it() {
     // A release by a thread that never tried may hand the lock on, or clear a flag.
     let mut trace = Trace::default();
     trace.acquire(0, 0, 1);
@@ -462,7 +462,7 @@ fn a_hold_with_a_sleep_in_it_stays_one() {
 }
 
 #[test]
-fn who_sleeps_elsewhere_and_tries_again_has_not_had_it() {
+fn a_thread_that_sleeps_elsewhere_and_tries_again_has_not_had_it() {
     // As parking_lot does, whose slow path is visible; at the end the lock is handed over.
     let mut trace = Trace::default();
     trace.acquire(0, 0, 1);

@@ -2,8 +2,7 @@
 //!
 //! # Boundary
 //! The methods that this workspace uses, with `std`'s names and meaning; adds only the record. Compiled only with debug
-//! assertions. Weakness: a method that is missing here is missing only in debug builds; the first debug build of its
-//! first use shows that.
+//! assertions. Weakness: a missing method is a compile error in debug builds only.
 
 use super::record;
 use std::sync::atomic as real;

@@ -161,7 +161,7 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
 
     /// The moment to look again after `round`, which ends at `now` (Q4).
     pub fn next_due(&self, round: &Round<M>, now: M) -> Next<M> {
-        // An item that a hurry puts off has a moment to come.
+        // In a hurry, a postponed item lies after `now` and does not count as due.
         let due = round.limit.min(Place(Ripening, Some(now), u64::MAX));
         if self.places.range(..due).next().is_some() {
             return Next::Now;
@@ -175,7 +175,7 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         Next::Later { ripens_since, pause_ends }
     }
 
-    /// Some items, at most `count`, others each time.
+    /// Up to `count` items, round robin over calls.
     pub fn some(&mut self, count: usize) -> Vec<T> {
         let hand = self.any_hand;
         let behind = self.places.range((Excluded(hand), Unbounded));

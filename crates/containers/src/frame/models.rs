@@ -403,7 +403,7 @@ fn model_evict_or_get() {
 /// O6 of a wait: a thread that sleeps for the lock sees the stores made under it, even if it does not take the lock
 /// afterwards. Fails with a Relaxed `unlock`, and when the release does not wake.
 #[test]
-fn model_who_waits_for_a_fill_sees_it() {
+fn model_a_waiter_for_a_fill_sees_it() {
     bounded(25, &["looked under the lock", "looked after"], || {
         let world = world();
         let page = world.get(1).unwrap().lock();

@@ -100,7 +100,7 @@ fn a_detached_page_lives_as_long_as_its_references() {
 }
 
 #[test]
-fn who_waits_for_a_lock_finds_the_page_detached() {
+fn a_waiter_for_a_lock_finds_the_page_detached() {
     let arena = arena(1);
     let mut page = arena.allocate().unwrap().assign(1, 1);
     std::thread::scope(|scope| {
@@ -251,7 +251,7 @@ fn resident_bytes() -> usize {
 /// One thread only allocates, another only frees: freed frames must return to the first, without
 /// growth.
 #[test]
-fn frames_pass_from_who_frees_to_who_allocates() {
+fn frames_pass_from_a_thread_that_frees_to_one_that_allocates() {
     const FRAMES: usize = 64;
     let arena = arena(4096);
     for round in 0..200u64 {

@@ -74,7 +74,7 @@ fn what_was_inserted_is_found_until_it_is_removed() {
 }
 
 #[test]
-fn names_of_every_length_are_told_apart() {
+fn names_of_every_length_are_distinguished() {
     let (names, guard) = (Names::new(1), epoch::pin());
     let long = vec![b'x'; NAME_BYTES_MAX];
     let lengths = || (1..200).chain([255, 1024, NAME_BYTES_MAX]);
@@ -503,7 +503,7 @@ fn readers_see_rising_versions_while_the_table_grows() {
 
 /// Many threads insert and remove the same few names: each removal has its insertion.
 #[test]
-fn writers_of_the_same_names_agree_on_who_did_what() {
+fn writers_of_the_same_names_agree_on_their_changes() {
     let living = Arc::new(AtomicUsize::new(0));
     let names = Names::new(1);
     let base = AtomicUsize::new(0);

@@ -107,7 +107,7 @@ fn a_small_cache_sees_second_uses_too() {
 }
 
 #[test]
-fn everything_busy_is_told_after_one_round() {
+fn everything_busy_is_reported_after_one_round() {
     let (mut queues, words) = queues(1000);
     let (mut calls, mut seen) = (0, HashSet::new());
     loop {

@@ -178,7 +178,7 @@ mod tests {
 
     /// S1. Two threads had two buffers of one block, and the changes of one were lost.
     #[test]
-    fn a_key_has_one_value_while_somebody_uses_it() {
+    fn a_key_has_one_value_while_it_is_in_use() {
         let cache = SharedCache::new(&CLASS, 16);
         std::thread::scope(|scope| {
             for thread in 0..4 {

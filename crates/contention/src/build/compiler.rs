@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_apart() {
+    fn steps_are_distinguished() {
         let step = line("-O2 -c a.c -o a.o");
         assert!(step.compiles && !step.links);
         assert_eq!(step.objects(), [Path::new("a.o")]);

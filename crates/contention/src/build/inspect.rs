@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_and_other_files_are_told_apart() {
+    fn scripts_and_other_files_are_distinguished() {
         let script = Inspection::of_bytes(b"#!/bin/sh -e\nexit 0\n");
         assert_eq!(script.form, Form::Script("/bin/sh -e".into()));
         assert_eq!(Inspection::of_bytes(b"").form, Form::Unknown);

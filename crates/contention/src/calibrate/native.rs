@@ -9,10 +9,10 @@
 //! # Why
 //! Each quantity is timed over a batch long enough for the clock, many times. What this machine cannot
 //! show is refused with the reason: a remote node where there is one node, a transfer where there is one
-//! processor. Weakness: a transfer is half of a round trip between two threads, which has the store and
-//! the next load of each side in it, two processors may be two threads of one core, and the chase through
-//! memory has misses of the address translation in it. Going to sleep on a futex is the time that the kernel
-//! charges to the sleeper, which has the way back in it.
+//! processor. Weakness: the measured transfer, half of a round trip between two threads, includes one store
+//! and one load of each side. Two processors may be two threads of one core. The chase through memory includes
+//! misses of the address translation. Going to sleep on a futex is the time that the kernel charges to the
+//! sleeper, which includes the way back.
 
 use super::Quantity;
 use crate::error::Error;

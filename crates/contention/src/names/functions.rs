@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_told_with_their_callers() {
+    fn locks_are_named_with_their_callers() {
         let check = |paths: &[&str], expected: &str| assert_eq!(function(paths), expected);
         check(&["spin_lock", "dget", "main"], "[spinlock] @ dget");
         check(&["ticket_acquire", "work"], "[spinlock] @ work");

@@ -433,7 +433,7 @@ fn sites_have_functions_lines_and_lock_callers() {
 }
 
 #[test]
-fn the_librarys_locks_are_told_at_their_callers() {
+fn the_librarys_locks_are_named_at_their_callers() {
     let Some(fixture) = c() else { return };
     let mut profile = empty(&fixture.path);
     let inside = text(fixture, "by_name").start + 4;

@@ -403,7 +403,7 @@ fn samples_of_hardware_are_no_failed_run() {
 }
 
 #[test]
-fn a_program_is_told_by_its_name() {
+fn a_program_is_shown_by_its_name() {
     // The first sentence had the first sixty letters of the path, which of a cargo project end before the name.
     let mut profile = profile();
     let folder = "/home/me/project/target/contention/x86_64-unknown-linux-gnu/release/deps";

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_in_words() {
+    fn ends_are_described_in_words() {
         let words = |raw: i32| cause(ExitStatus::from_raw(raw));
         assert_eq!(words(0), None);
         assert_eq!(words(3 << 8).unwrap(), "exit status 3");

@@ -80,7 +80,7 @@ mod tests {
     use uvfs_vfs::{CachePolicy, Caller, VfsConfig};
 
     #[test]
-    fn the_largest_are_told_apart_and_the_sums_are_right() {
+    fn the_largest_are_listed_apart_and_the_sums_are_right() {
         let backend = MemoryBackend::new(MemoryConfig::default()).unwrap();
         let vfs = Vfs::new(backend, VfsConfig::default()).unwrap();
         let root = vfs.root_directory(Caller::root());

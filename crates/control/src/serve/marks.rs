@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_renamed_is_told_from_what_was_not() {
+    fn what_was_renamed_is_distinguished_from_what_was_not() {
         let ((vfs, root), policies) = (vfs(), Marks::new());
         ask(&policies, &vfs, "/a/b", "keep").unwrap();
         ask(&policies, &vfs, "/c", "once").unwrap();

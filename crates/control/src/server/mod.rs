@@ -256,8 +256,8 @@ impl Server {
         self.load.is_asked_to_end.load(Acquire)
     }
 
-    /// The mount has ended: sends the verdict to the clients that wait for it, and to later ones that ask. To drop the
-    /// server waits until they have it.
+    /// The mount has ended: sends the verdict to the clients that wait for it, and to later ones that ask.
+    /// Dropping the server waits until they have received it.
     pub fn tell_end(&self, verdict: Verdict) {
         let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
         match line {

@@ -101,7 +101,7 @@ fn ask(stream: &mut UnixStream, line: &str) -> String {
 /// Bug: a client's thread checked for the verdict, and then for the end of the server. When both came between the two
 /// checks, it sent no verdict, and the client reported that the daemon had ended without a word.
 #[test]
-fn a_verdict_that_comes_with_the_end_is_told() {
+fn a_verdict_that_comes_with_the_end_is_sent() {
     let load = ClientLoad::default();
     let both = || {
         load.verdict.set("told".into()).unwrap();
@@ -198,7 +198,7 @@ fn reply(client: UnixStream) -> Reply {
 }
 
 #[test]
-fn a_cleaning_is_told_step_by_step_while_others_are_served() {
+fn a_cleaning_is_reported_step_by_step_while_others_are_served() {
     let (_folder, path, _server, fake) = serve();
     let mut client = UnixStream::connect(&path).unwrap();
     assert!(ask(&mut client, &request('1')).contains("\"interrupted\":false"));
@@ -298,7 +298,7 @@ fn a_socket_that_another_has_replaced_stays() {
 /// Between the look whether the socket is its own and the removal, the daemon that ended could be overtaken by one
 /// that put its own there: the mount that had begun then had no socket for as long as it lived.
 #[test]
-fn who_ends_beside_one_that_begins_leaves_its_socket() {
+fn a_server_that_ends_beside_one_that_begins_leaves_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("0:1");
     let start = || Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
@@ -320,7 +320,7 @@ fn who_ends_beside_one_that_begins_leaves_its_socket() {
 
 /// A process that was stopped while it had the folder would keep every mount of its user from starting.
 #[test]
-fn a_folder_that_somebody_keeps_is_waited_for_a_moment_only() {
+fn a_folder_that_another_process_keeps_is_waited_for_a_moment_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("0:1");
     let kept = File::open(folder.path()).unwrap();

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writer_keeps_everybody_out() {
+    fn one_writer_keeps_all_others_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![0; 5000]).unwrap();

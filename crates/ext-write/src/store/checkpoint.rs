@@ -9,10 +9,10 @@
 //!                            ▲ drop                                       its room is free, blocks leave `newer` ◀┘
 //!  commit of M > N ─▶ log ───┴▶ `newer`
 //! ```
-//! C1. A step has every block that a transaction up to N brought and that is not in its place.
+//! C1. A step writes every block that transactions up to N committed and that has not reached its place.
 //! C2. One step at a time, by whichever thread has its next part to do.
 //! C3. A block's place may have any of its committed contents while the log, from its beginning on, has the newest. So a commit
-//!     takes a block that it brought out of the queue: its step writes one block less, and a later step has it.
+//!     removes the blocks that it logs from the queue; a later step writes them.
 //! C4. The log's beginning moves to N + 1 and no further, between two flushes: behind the first, the step's writes are
 //!     stable; behind the second, the beginning is (S5).
 //! C5. At the end of a step the blocks leave `newer` that no transaction behind N brought.

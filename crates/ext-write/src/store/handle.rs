@@ -138,8 +138,8 @@ impl<'s> Handle<'s> {
         self.store.read(block)
     }
 
-    /// `blocks` hold no metadata any more: their contents in earlier transactions are neither replayed nor brought to its
-    /// place any more, once this one is stable.
+    /// Revokes `blocks`, which hold no metadata any more: when this transaction is stable, older copies are neither
+    /// replayed nor checkpointed.
     pub fn forget(&mut self, blocks: Range<u64>) {
         self.changed = true;
         for block in blocks {

@@ -181,8 +181,8 @@ impl Log {
         let commit = self.head.commit(number, now.as_secs(), now.subsec_nanos());
         let size = commit.len();
         let place = self.take()?;
-        // All of a commit record is in its first bytes, but its checksum is one of the whole block: what an older round of the ring
-        // left behind them would make a record that is torn look like damage.
+        // The checksum covers the whole block, the record only its start. Zero the block first, or stale bytes of an
+        // older round make a torn record look damaged.
         log.push((place, vec![0; size].into()));
         write_runs(device, size, log.iter().map(|(place, bytes)| (*place, &**bytes)))?;
         // The log before its commit record, and the data that it will make reachable.

@@ -224,7 +224,7 @@ mod tests {
     /// Positions had 63 bits. The cache of listings took half of them for its own, and names were missing from directories
     /// of images that were listed in more than one call.
     #[test]
-    fn positions_leave_room_for_those_of_who_keeps_listings() {
+    fn positions_leave_room_for_those_of_kept_listings() {
         // The index keeps the last hash for itself.
         for hash in [0, 1 << 31, 0xFFFF_FFFC] {
             for name in [&b"a"[..], b"", b"a name of some length 124"] {

@@ -9,8 +9,8 @@
 //!     older contents.
 //! J2. A reader of data looks at buffers and at committed blocks first, then in place, under the inode's lock: a block that is in
 //!     neither has its newest contents in place, and no writer changes it meanwhile.
-//! J3. A freed block that is in neither is not in the log: a block leaves the committed ones only when the log begins behind it. The
-//!     others are revoked when they are freed, so no replay writes them over later contents.
+//! J3. A freed block without a buffer or a committed copy cannot be in the log, because committed copies are kept until the
+//!     log's start has passed them. The others are revoked when they are freed, so no replay writes them over later contents.
 //! J4. A block that was never overwritten has no buffer with contents, so writes in place pass no buffer.
 //! J5. A transaction that has data of a file has the block of its inode, too: so [`super::lost`] finds the file if no commit
 //!     brings that transaction.

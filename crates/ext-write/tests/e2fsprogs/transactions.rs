@@ -334,7 +334,7 @@ impl WriteDevice for Gate {
 /// While a transaction is written, operations change the blocks that it froze, and readers see the changes; the frozen contents
 /// are written. One commit serves all threads that want the next transaction stable.
 #[test]
-fn operations_go_on_during_a_commit_and_one_commit_serves_all_who_wait() {
+fn operations_go_on_during_a_commit_and_one_commit_serves_all_waiters() {
     if !tools() {
         return;
     }

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_told() {
+    fn lengths_that_cannot_be_are_reported() {
         let mut bytes = vec![0; 1024];
         block(&mut bytes).clear();
         assert_eq!(names(&bytes), [b""; 0]);

@@ -246,7 +246,7 @@ impl Image {
         from: u64,
         tell: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        // Behind these come the entries: those in the inode from here on, those in its attribute from there on.
+        // `.` and `..` are positions 0 and 12; entries in the inode start at 24, entries in its attribute at 128.
         const FIRST: u64 = 24;
         const SECOND: u64 = 128;
         let parent = word(directory.block(), 0).unwrap_or(0);

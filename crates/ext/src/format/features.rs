@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_told_by_name() {
+    fn bits_are_reported_by_name() {
         let features =
             Features { compat: 1 << 31, incompat: 0x2 | 0x1 | 1 << 30, ro_compat: 1 << 29 };
         assert_eq!(features.refused(), ["compression", "FEATURE_I30"]);

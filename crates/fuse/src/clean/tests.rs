@@ -270,7 +270,7 @@ fn what_the_kernel_does_not_have_is_let_go() {
 }
 
 #[test]
-fn progress_is_told_and_may_end_it() {
+fn progress_is_reported_and_may_end_it() {
     let tree = Tree::new(|_| ());
     let mut seen = Vec::new();
     let mut tell = |now: CleanProgress| {
@@ -349,7 +349,7 @@ fn missing_names_are_asked_for_again_below_the_directory() {
 
 /// The kernel keeps the negative entries for which a message failed or was not sent.
 #[test]
-fn missing_names_stay_recorded_until_the_kernel_was_told() {
+fn missing_names_stay_recorded_until_the_kernel_was_notified() {
     let tree = Tree::new(|fake| fake.fails = Some(libc::EPERM));
     let missing = &tree.bridge.nodes.missing;
     assert!(missing.record(tree.id("sub"), b"no", |_, _| true));

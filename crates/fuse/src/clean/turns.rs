@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_is_passed_over() {
+    fn a_waiter_that_gives_up_is_passed_over() {
         let turns = Turns::new();
         let first = turns.enter().unwrap();
         let (second, third) = (turns.enter().unwrap(), turns.enter().unwrap());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_reaches_those_who_wait_and_those_who_come() {
+    fn the_end_reaches_waiters_and_newcomers() {
         let turns = Turns::new();
         let _first = turns.enter().unwrap();
         let second = turns.enter().unwrap();

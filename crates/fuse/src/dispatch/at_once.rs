@@ -1,14 +1,14 @@
 //! Requests that a reader answers without permission to wait: cache hits, and requests that need no store.
 //!
 //! # Boundary
-//! Returns the reply if it has no answer, and has then changed no cache.
+//! If it cannot answer, it hands the unanswered reply back and leaves the caches unchanged.
 //!
 //! # Concurrency
 //! Nothing here waits for a store or for another request, except three jobs with that permission: reading ahead,
 //! closing a file, and releasing a removed one.
 //!
 //! # Why
-//! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that finds pages to
+//! Separate from [`super::perform`], so that a hit takes no pass and copies nothing. Weakness: a hit that finds pages to
 //! read ahead starts that on this reader, if it may wait.
 
 use super::due::Due;
@@ -86,7 +86,7 @@ fn plain<R: Reply>(
             if is_control(*node) =>
         {
             let opened = server.control.open(*node, *flags, sender.uid);
-            // A write arrives as it was made, and none of its bytes stay in the page cache.
+            // Direct I/O: the kernel must not merge or cache writes to this file.
             let through = |handle| {
                 Answer::Opened(Opened { handle, through: Through::Requests { keep: true } })
             };

@@ -360,7 +360,7 @@ mod tests {
 
     /// Between the listing and the notice the kernel may have asked once more: it caches the later answer.
     #[test]
-    fn a_later_answer_outlives_what_was_told_of_an_earlier_one() {
+    fn a_later_answer_outlives_the_notice_of_an_earlier_one() {
         let missing = Missing::new();
         assert!(missing.record(2, b"a", never) && missing.record(2, b"b", never));
         let listed = missing.names(2);

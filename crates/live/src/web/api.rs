@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_our_own_page_is_refused() {
+    fn all_but_our_own_page_are_refused() {
         let site = Site::new(&[]).unwrap();
         let status = |line: &str, changed| ask(&site, line, DROP, changed).status.0;
         // There is no mount: a request that passes the gate gets that answer.
@@ -322,7 +322,7 @@ mod tests {
 
     /// A page that fetched anything elsewhere would reveal its user.
     #[test]
-    fn the_page_asks_nobody_else_and_makes_no_markup_of_text() {
+    fn the_page_asks_no_other_server_and_makes_no_markup_of_text() {
         for (path, _, text) in PAGE {
             assert!(
                 !text.contains("://")

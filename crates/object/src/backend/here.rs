@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_without_a_question_are_not_recorded_and_too_many_are_told() {
+    fn changes_without_a_question_are_not_recorded_and_too_many_are_reported() {
         let here = Here::new();
         assert!(!here.changed("x", None) && here.bytes() == 0);
         let _question = here.ask();

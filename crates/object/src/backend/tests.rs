@@ -208,7 +208,7 @@ fn large_files_are_read_by_many_requests_at_once() {
 }
 
 #[test]
-fn faults_are_told_and_nothing_wrong_is_kept() {
+fn faults_are_reported_and_nothing_wrong_is_kept() {
     let bucket = Bucket::new(&["d/a", "d/b"]);
     let vfs = mount(&bucket, "", LONG);
     let root = vfs.root_directory(Caller::root());

@@ -313,7 +313,7 @@ fn a_file_without_a_name_is_written_and_read_and_gone() {
 }
 
 #[test]
-fn what_was_refused_is_kept_and_told() {
+fn what_was_refused_is_kept_and_reported() {
     let bucket = Bucket::new(&[]);
     let vfs = mount(&bucket, "", LONG);
     let root = vfs.root_directory(Caller::root());

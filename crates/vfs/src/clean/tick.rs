@@ -24,8 +24,7 @@ impl Core {
         tick
     }
 
-    /// A moment that every clean is before or after: `learn` applies those before it, and later
-    /// ones have a later moment (C4).
+    /// Returns a tick between cleans: `learn` has applied every earlier clean, and later ones have a later tick (C4).
     pub(crate) fn moment_between_cleans(&self, learn: impl Fn()) -> Ticket {
         loop {
             let before = self.cleans.now();

@@ -249,7 +249,7 @@ fn a_directory_learns_what_was_cleaned_before_it_goes() {
 /// An inode becomes an orphan with its last name or its last hold, whichever is later. Eviction must find it. When the
 /// last hold did not queue it, it stayed until all inodes were visited.
 #[test]
-fn what_has_neither_name_nor_hold_is_found_by_who_makes_room() {
+fn what_has_neither_name_nor_hold_is_found_by_the_thread_that_evicts() {
     let world = World::new();
     let core = world.core();
     let key = core.names.key(InodeId::ROOT, Name::new(b"f").unwrap());

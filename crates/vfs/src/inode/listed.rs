@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_comes_once_and_those_who_read_go_on_where_they_were() {
+    fn what_was_added_comes_once_and_readers_go_on_where_they_were() {
         let all = Arc::default();
         let mut kept = DirListing::default();
         kept.set(Some(listed(&["a", "b"], &all)));
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_offered_of_a_list_that_is_gone_is_known_up_to_where_somebody_stopped() {
+    fn what_was_offered_of_a_list_that_is_gone_is_known_up_to_where_a_reader_stopped() {
         let all: Arc<ListedBytes> = Arc::default();
         let mut kept = DirListing::default();
         kept.set(Some(listed(&["b", "c", "a", "d"], &all)));
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_nobody_is_in_the_middle_of_leaves_nothing() {
+    fn a_list_that_no_reader_is_in_the_middle_of_leaves_nothing() {
         let all: Arc<ListedBytes> = Arc::default();
         let mut kept = DirListing::default();
         kept.set(Some(listed(&["a", "b"], &all)));

@@ -53,7 +53,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
-    fn one_at_a_time_and_everybody_in_the_end() {
+    fn one_at_a_time_and_all_in_the_end() {
         let (turns, inside, done) = (Turns::new(), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -491,7 +491,7 @@ mod tests {
     /// A step read the count of freed space, and began after another step had read a higher count. It removed the file
     /// from those that wait for space. When space was freed the file waited out its pause, up to five seconds.
     #[test]
-    fn a_late_step_does_not_forget_who_waits_for_space() {
+    fn a_late_step_does_not_forget_the_files_that_wait_for_space() {
         let (_store, vfs, _root) = dirty_files();
         let (core, files) = (&vfs.core, &vfs.core.pages.dirty_files);
         core.pages.workers.stop();

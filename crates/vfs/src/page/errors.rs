@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_failure_again_is_not_told_to_who_opens_the_file_next() {
+    fn the_same_failure_again_is_not_reported_to_the_next_opener() {
         let log = ErrorLog::default();
         let one = log.now();
         log.record(&Error::NoSpace, true);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_nobody_heard_of_waits_for_the_next_open() {
+    fn an_error_that_no_caller_got_waits_for_the_next_open() {
         let log = ErrorLog::default();
         log.record(&Error::TimedOut, false);
         let late = log.now();

@@ -151,7 +151,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
     #[test]
-    fn one_alone_meets_nobody_and_newcomers_wait_for_him() {
+    fn one_alone_meets_no_other_and_newcomers_wait_for_it() {
         let (gate, alone, inside) = (FileGate::new(), AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..3 {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_read_by_his_own_file_reads_by_another() {
+    fn a_reader_that_cannot_read_by_its_own_file_reads_by_another() {
         let opens = opens(&[(1, WRITE), (2, READ)]);
         let own = FileRef { inode: InodeId(7), file: FileId(1) };
         assert_eq!(opens.reader(own).unwrap().0.file, FileId(2));

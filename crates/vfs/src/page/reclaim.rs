@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_promise_looks_when_it_comes_back() {
+    fn a_waiter_for_a_promise_looks_when_it_comes_back() {
         let (_store, vfs, _node) = dirty();
         vfs.core.sync_all_pages().unwrap();
         let mut rooms = all(&vfs.core);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_pages_looks_when_their_last_users_are_done() {
+    fn a_waiter_for_pages_looks_when_their_last_users_are_done() {
         let (_store, vfs, node) = dirty();
         let bytes = vec![1; 64 * PAGE as usize];
         let (caller, place) = (Caller::root(), WriteOffset::At(0));

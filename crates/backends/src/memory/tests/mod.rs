@@ -158,7 +158,7 @@ fn a_configuration_without_room_is_refused() {
 
 /// xfstests generic/003 and 120 showed that a mount knew one rule only.
 #[test]
-fn reading_moves_access_times_as_it_is_told_to() {
+fn reading_moves_access_times_as_configured() {
     let long_ago = Timestamp { seconds: 7, nanoseconds: 0 };
     let moved = |access_times, directory| {
         let memory =

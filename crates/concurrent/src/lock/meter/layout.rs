@@ -186,7 +186,7 @@ RWLOCK READS     HOLD               WAIT
     }
 
     #[test]
-    fn whoever_lost_most_time_waiting_comes_first() {
+    fn the_class_that_lost_most_time_waiting_comes_first() {
         let mut other = dcache_lock();
         (other.class, other.totals.wait_ns) = ("second".into(), 1);
         let table = lockmeter_table(&[other, dcache_lock()], Duration::from_secs(1), 1);

@@ -109,7 +109,7 @@ fn a_row_whose_ways_are_all_pinned_overflows_and_shrinks_again() {
 }
 
 #[test]
-fn an_error_is_told_and_not_kept() {
+fn an_error_is_returned_and_not_kept() {
     let cache = cache(1);
     assert_eq!(cache.get(5, |_| Err("broken")).map(drop), Err("broken"));
     drop(get(&cache, 5));
@@ -151,7 +151,7 @@ fn blocks_are_claimed_ahead_and_filled_in_any_order() {
 }
 
 #[test]
-fn what_is_purged_is_read_again_and_stays_for_who_has_it() {
+fn what_is_purged_is_read_again_and_stays_for_its_holders() {
     let cache = cache(2);
     let held = get(&cache, 3);
     (0..20).for_each(|block| drop(get(&cache, block)));
@@ -202,7 +202,7 @@ fn audit_but_pins(cache: &BufferCache, blocks: usize) {
 
 /// A thousand sleepers that all woke at once contended for one lock (the seed's thundering herd).
 #[test]
-fn one_reader_reads_and_each_of_those_who_wait_is_woken_once() {
+fn one_reader_reads_and_each_waiter_is_woken_once() {
     const SLEEPERS: usize = 7;
     let cache = &cache(1);
     let reads = &Plain::new(0);

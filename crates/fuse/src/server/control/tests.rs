@@ -100,7 +100,7 @@ fn found(entry: EntryOut) -> Attrs {
 }
 
 #[test]
-fn a_request_reaches_who_cleans_with_its_directory() {
+fn a_request_reaches_the_cleaner_with_its_directory() {
     let fixture = Fixture::connected();
     let own = fixture.number(&["own"]);
     let inner = fixture.number(&["own", "in"]);
@@ -199,7 +199,7 @@ fn users_are_judged_one_by_one() {
 }
 
 #[test]
-fn until_somebody_cleans_a_request_is_to_be_made_again() {
+fn until_a_thread_cleans_a_request_is_to_be_made_again() {
     let fixture = Fixture::new(true);
     assert_eq!(fixture.write(0, "1:/own"), libc::EAGAIN);
     assert_eq!(fixture.write(0, "1:/nothing"), libc::ENOENT, "it is looked at all the same");
@@ -354,7 +354,7 @@ fn switched_off_it_is_a_name_like_any_other() {
 }
 
 #[test]
-fn handles_and_node_ids_are_nobody_elses() {
+fn handles_and_node_ids_belong_to_the_control_files_alone() {
     assert!(is_control(DIRECTORY) && is_control(DROP_CACHES) && !is_control(RESERVED - 1));
     assert!(!is_control(ROOT) && !is_control(0));
     let Fixture { server, .. } = Fixture::new(true);
