@@ -30,6 +30,7 @@ mod meter;
 mod mount;
 mod places;
 mod policies;
+mod remote;
 mod server;
 mod system;
 mod tree;
@@ -70,6 +71,10 @@ enum Bench {
     Watch(watch::WatchArguments),
     /// A disk image, against the kernel on a loop device and against fuse2fs
     Image(image::ImageArguments),
+    /// A bucket on a server behind a link with latency, against s3fs and rclone
+    Object(remote::RemoteArguments),
+    /// A directory on another machine (sshfs over a link with latency), alone and behind uvfs
+    SlowDirectory(remote::RemoteArguments),
     /// Users of one machine on one and two processors, on a disk image: the mix that Peacock (1992) measured with
     Users(users::UsersArguments),
     /// The disk queue of a written image on simulated disks, against the policies that Peacock (1992) tried
@@ -132,6 +137,8 @@ fn main() -> ExitCode {
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Watch(arguments) => watch::run(&arguments),
         Bench::Image(arguments) => image::run(&arguments),
+        Bench::Object(arguments) => remote::object(&arguments),
+        Bench::SlowDirectory(arguments) => remote::slow_directory(&arguments),
         Bench::Users(arguments) => users::run(&arguments),
         Bench::DiskQueue(arguments) => disk_queue::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
