@@ -483,7 +483,7 @@ fn start_session(
         let prepared = prepare.map_or(Ok(()), |prepare| prepare());
         let ready = prepared.is_ok();
         // When serving ends, also by a panic, this wakes the threads that wait for the end.
-        let _told = TellEnd(&end, &turns);
+        let _at_the_end = TellEnd(&end, &turns);
         // The starting thread waits for exactly this.
         let _ = send.send(prepared);
         if ready && let Err(error) = session.serve() {
