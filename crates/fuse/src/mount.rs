@@ -219,7 +219,7 @@ impl Mount {
         self.live.requests_by_directory()
     }
 
-    /// Counts requests by directory, and how many of them the caches did not answer at once.
+    /// Requests by directory, and how many of them the caches did not answer at once.
     pub fn asked_by_directory(&self) -> HashMap<InodeId, AskedOf> {
         self.live.asked_by_directory()
     }
