@@ -85,7 +85,7 @@ struct Bucket {
     under_way: usize,
     most: usize,
     /// Each request, its fault, and its answer.
-    told: Vec<String>,
+    recorded: Vec<String>,
 }
 
 impl S3Server {
@@ -172,8 +172,8 @@ impl S3Server {
     }
 
     /// All requests so far in the order in which they were done, each with its conditions, its fault and its answer.
-    pub fn told(&self) -> Vec<String> {
-        self.bucket.lock().told.clone()
+    pub fn recorded(&self) -> Vec<String> {
+        self.bucket.lock().recorded.clone()
     }
 
     /// Listings and reads that were asked for so far.
@@ -258,7 +258,7 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
             let mut bucket = bucket.lock();
             if fault == Some(Fault::Twice) {
                 let first = answer(&mut bucket, &request, None);
-                bucket.told.push(told(&request, fault, &first));
+                bucket.recorded.push(recorded(&request, fault, &first));
             }
             let mut answer = answer(&mut bucket, &request, fault);
             let form = bucket.tag_forms[1].clone();
@@ -268,7 +268,7 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
                 }
                 answer.headers.retain(|(_, value)| !value.trim().is_empty());
             }
-            bucket.told.push(told(&request, fault, &answer));
+            bucket.recorded.push(recorded(&request, fault, &answer));
             answer
         };
         if let Some(Fault::Slow(milliseconds)) = fault {
@@ -284,7 +284,7 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
 }
 
 /// A line of [`S3Server::told`].
-fn told(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
+fn recorded(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
     let mut line = format!("{} {} {:?}", request.method, request.path, request.query);
     for name in ["if-match", "if-none-match", "x-amz-copy-source", MARK, "range"] {
         if let Some(value) = request.headers.get(name) {

@@ -24,8 +24,9 @@ use uvfs_tests::built;
 use uvfs_tests::s3::S3Server;
 
 /// Pages with blocks that a reader runs.
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     "README.md",
+    "docs/contention.md",
     "docs/tutorials/backend.md",
     "docs/tutorials/false-sharing.md",
     "docs/tutorials/mount.md",

@@ -261,9 +261,9 @@ mod tests {
             Edges::from([edge("moves", "names", "other.rs"), edge("moves", "inodes", "c.rs")]);
         assert_eq!(judged(&known, &said), Ok(()), "a row, and two rows one after the other");
         let new = Edges::from([edge("moves", "inodes", "c.rs"), edge("moves", "paths", "d.rs")]);
-        let told = judged(&known, &new).unwrap_err();
-        assert!(told.contains("`moves` then `paths`, in d.rs"), "{told}");
-        assert!(told.contains("`cargo xtask locks`") && !told.contains("c.rs"), "{told}");
+        let message = judged(&known, &new).unwrap_err();
+        assert!(message.contains("`moves` then `paths`, in d.rs"), "{message}");
+        assert!(message.contains("`cargo xtask locks`") && !message.contains("c.rs"), "{message}");
         let back = Edges::from([edge("inodes", "names", "b.rs")]);
         assert!(judged(&known, &back).is_err(), "rows lead one way");
     }

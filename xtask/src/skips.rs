@@ -78,8 +78,8 @@ mod tests {
         let list = "# no root\na::b: root\nc: no * here\n";
         let seen = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         assert_eq!(judged(list, &seen(&["a::b: root", "c: no file here"])), Ok(()));
-        let told = judged(list, &seen(&["a::b: root", "d: no gcc"])).unwrap_err();
-        assert!(told.contains("d: no gcc") && !told.contains("a::b"), "{told}");
+        let message = judged(list, &seen(&["a::b: root", "d: no gcc"])).unwrap_err();
+        assert!(message.contains("d: no gcc") && !message.contains("a::b"), "{message}");
     }
 
     #[test]

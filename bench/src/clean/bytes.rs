@@ -10,7 +10,7 @@
 
 use super::figures::Figures;
 use super::sizes::{STEPS, Sizes, Way, bytes_case, misses};
-use super::store::{Branch, ComputedStore, FilePath, Told};
+use super::store::{Branch, ComputedStore, FilePath, Probe};
 use super::{Run, config, names::SIMULATED, other, smallest_room};
 use crate::report::Unit;
 use std::io;
@@ -49,12 +49,12 @@ pub(super) fn measure(run: &Run, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-fn computed(sizes: &Sizes, files: u64, room: u64) -> io::Result<(Arc<Vfs>, Arc<Told>)> {
+fn computed(sizes: &Sizes, files: u64, room: u64) -> io::Result<(Arc<Vfs>, Arc<Probe>)> {
     let file_bytes = sizes.file_bytes;
     let branches = DIRECTORIES.map(|name| Branch { file_bytes, ..Branch::of(name, files) });
     let store = ComputedStore::new(branches.to_vec(), PageCaching::Core);
-    let told = store.told();
-    Ok((Vfs::new(store, config(room)).map_err(other)?, told))
+    let probe = store.probe();
+    Ok((Vfs::new(store, config(room)).map_err(other)?, probe))
 }
 
 fn all_fit(sizes: &Sizes, room: u64) -> io::Result<bool> {
@@ -72,7 +72,7 @@ fn all_fit(sizes: &Sizes, room: u64) -> io::Result<bool> {
 
 /// Seconds of the second pass, and the pages of it that reached the store.
 fn once(sizes: &Sizes, files: u64, room: u64, way: Way) -> io::Result<(f64, u64)> {
-    let (vfs, told) = computed(sizes, files, room)?;
+    let (vfs, probe) = computed(sizes, files, room)?;
     let top = vfs.root_directory(Caller::root());
     let [first, second, third] = DIRECTORIES;
     read_all(&top, first, files)?;
@@ -86,13 +86,13 @@ fn once(sizes: &Sizes, files: u64, room: u64, way: Way) -> io::Result<(f64, u64)
         }
     }
     read_all(&top, third, files)?;
-    let before = told.pages();
-    told.be_slow(0, sizes.page_wait_ns);
+    let before = probe.pages();
+    probe.be_slow(0, sizes.page_wait_ns);
     let begin = Instant::now();
     read_all(&top, first, files)?;
     let seconds = begin.elapsed().as_secs_f64();
-    told.be_slow(0, 0);
-    Ok((seconds, told.pages() - before))
+    probe.be_slow(0, 0);
+    Ok((seconds, probe.pages() - before))
 }
 
 /// Reads every file of `directory` to its end.

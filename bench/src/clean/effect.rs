@@ -14,7 +14,7 @@
 //! than two idle cores it mostly shows the scheduler.
 
 use super::figures::Figures;
-use super::store::{Branch, ComputedStore, FilePath, Told};
+use super::store::{Branch, ComputedStore, FilePath, Probe};
 use super::{Run, config, other};
 use crate::report::Unit;
 use hdrhistogram::Histogram;
@@ -47,7 +47,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// Caches, and the directories below them.
 struct Course {
     vfs: Arc<Vfs>,
-    told: Arc<Told>,
+    probe: Arc<Probe>,
     top: Directory,
     /// The cleaned directory's, from the root.
     files_path: String,
@@ -61,11 +61,11 @@ impl Course {
         let mut branches = vec![cleaned];
         branches.extend(OUTSIDE.map(|name| Branch::of(name, outside)));
         let store = ComputedStore::new(branches, PageCaching::Store);
-        let told = store.told();
+        let probe = store.probe();
         let room = (below + 2 * outside + (16 << 10)) * BYTES_A_NAME;
         let vfs = Vfs::new(store, config(room)).map_err(other)?;
         let top = vfs.root_directory(Caller::root());
-        Ok(Self { vfs, told, top, files_path, below })
+        Ok(Self { vfs, probe, top, files_path, below })
     }
 
     fn fill(&self) -> io::Result<()> {
@@ -125,14 +125,14 @@ fn effect(course: &Course) -> io::Result<(Duration, Duration)> {
     let directory = course.top.open_directory(CLEANED).map_err(other)?;
     let mut path = FilePath::below(&course.files_path);
     let path = path.of(course.below / 2);
-    let before = course.told.lookups();
+    let before = course.probe.lookups();
     let begin = Instant::now();
     let cleaning = course.vfs.begin_clean(directory.node(), Clean::Names).map_err(other)?;
     let effect = begin.elapsed();
     let begin = Instant::now();
     course.top.stat(path).map_err(other)?;
     let first = begin.elapsed();
-    if course.told.lookups() == before {
+    if course.probe.lookups() == before {
         return Err(io::Error::other(format!("{path} was still cached after its cleaning began")));
     }
     let _ = cleaning.reap(Dirty::Skip, &mut |_| ControlFlow::Continue(()));
@@ -154,11 +154,11 @@ fn collateral(below: u64, outside: u64) -> io::Result<u64> {
         return Err(io::Error::other(why));
     }
     let by_count = (held - below).saturating_sub(course.vfs.statistics().names.held);
-    let before = course.told.lookups();
+    let before = course.probe.lookups();
     for directory in OUTSIDE {
         look_up_all(&course.top, directory, outside)?;
     }
-    Ok(by_count.max(course.told.lookups() - before))
+    Ok(by_count.max(course.probe.lookups() - before))
 }
 
 /// Lookups outside, first without a cleaning, and then while the cleaned directory is freed.

@@ -12,7 +12,7 @@
 //! written against such a cache.
 
 use super::sizes::{STEPS, Way, misses, names_case};
-use super::store::{Branch, ComputedStore, FilePath, Told};
+use super::store::{Branch, ComputedStore, FilePath, Probe};
 use super::{Run, config, figures::Figures, other, smallest_room};
 use crate::report::Unit;
 use crate::{context, evict};
@@ -107,20 +107,20 @@ fn all_fit(vfs: &Arc<Vfs>, files: u64) -> io::Result<bool> {
 }
 
 /// Caches of `room` bytes over three computed directories, and the switches of their store.
-fn computed(files: u64, room: u64) -> io::Result<(Arc<Vfs>, Arc<Told>)> {
+fn computed(files: u64, room: u64) -> io::Result<(Arc<Vfs>, Arc<Probe>)> {
     let branches = DIRECTORIES.map(|name| Branch::of(name, files));
     let store = ComputedStore::new(branches.to_vec(), PageCaching::Store);
-    let told = store.told();
-    Ok((Vfs::new(store, config(room)).map_err(other)?, told))
+    let probe = store.probe();
+    Ok((Vfs::new(store, config(room)).map_err(other)?, probe))
 }
 
 fn simulated(files: u64, room: u64, way: Way, wait_ns: u64) -> io::Result<Pass> {
-    let (vfs, told) = computed(files, room)?;
+    let (vfs, probe) = computed(files, room)?;
     first_passes(&vfs, files, way)?;
-    let before = told.lookups();
-    told.be_slow(wait_ns, 0);
+    let before = probe.lookups();
+    probe.be_slow(wait_ns, 0);
     let seconds = timed_pass(&vfs, files)?;
-    Ok(Pass { seconds, misses: told.lookups() - before })
+    Ok(Pass { seconds, misses: probe.lookups() - before })
 }
 
 /// Caches of `room` bytes over the directory of the host.

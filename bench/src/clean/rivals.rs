@@ -111,7 +111,7 @@ fn sample(figures: &mut Figures, system: &str, files: u64, seconds: f64, gone: u
 fn in_process(run: &Run, files: u64, figures: &mut Figures) -> io::Result<()> {
     let branches = ["1", "2"].map(|name| Branch::of(name, files));
     let store = ComputedStore::new(branches.to_vec(), PageCaching::Store);
-    let told = store.told();
+    let probe = store.probe();
     let vfs = Vfs::new(store, config((64 << 20) + files * 4096)).map_err(other)?;
     let top = vfs.root_directory(Caller::root());
     let look_up = |directory: &str| -> io::Result<()> {
@@ -125,9 +125,9 @@ fn in_process(run: &Run, files: u64, figures: &mut Figures) -> io::Result<()> {
         let begin = Instant::now();
         vfs.clean(directory.node(), Clean::Names, Dirty::Skip).map_err(other)?;
         let seconds = begin.elapsed().as_secs_f64();
-        let before = told.lookups();
+        let before = probe.lookups();
         look_up("1")?;
-        sample(figures, OURS, files, seconds, told.lookups() - before);
+        sample(figures, OURS, files, seconds, probe.lookups() - before);
     }
     Ok(())
 }

@@ -78,14 +78,14 @@ impl FilePath {
 
 /// The store's counts of requests, and its slowness.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Probe {
     lookups: Counter,
     pages: Counter,
     lookup_wait_ns: AtomicU64,
     page_wait_ns: AtomicU64,
 }
 
-impl Told {
+impl Probe {
     /// Lookups so far.
     pub(super) fn lookups(&self) -> u64 {
         self.lookups.total()
@@ -109,7 +109,7 @@ impl Told {
 pub(super) struct ComputedStore {
     branches: Vec<Branch>,
     caching: PageCaching,
-    told: Arc<Told>,
+    probe: Arc<Probe>,
     time: Timestamp,
 }
 
@@ -125,12 +125,12 @@ enum Place {
 impl ComputedStore {
     /// A store whose file data is cached by `caching`.
     pub(super) fn new(branches: Vec<Branch>, caching: PageCaching) -> Self {
-        Self { branches, caching, told: Arc::default(), time: Timestamp::now() }
+        Self { branches, caching, probe: Arc::default(), time: Timestamp::now() }
     }
 
     /// The store's counts and switches.
-    pub(super) fn told(&self) -> Arc<Told> {
-        self.told.clone()
+    pub(super) fn probe(&self) -> Arc<Probe> {
+        self.probe.clone()
     }
 
     fn place(&self, inode: InodeId) -> Result<Place> {
@@ -224,9 +224,9 @@ impl Backend for ComputedStore {
 
 impl Names for ComputedStore {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.told.lookups.add(1);
+        self.probe.lookups.add(1);
         // ORDERING: Relaxed; a length of time.
-        let ns = self.told.lookup_wait_ns.load(Relaxed);
+        let ns = self.probe.lookup_wait_ns.load(Relaxed);
         if ns > 0 {
             wait(ns);
         }
@@ -252,9 +252,9 @@ impl Data for ComputedStore {
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = rest.min(into.len());
         let pages = (count as u64).div_ceil(PAGE);
-        self.told.pages.add(pages);
+        self.probe.pages.add(pages);
         // ORDERING: Relaxed; a length of time.
-        let ns = self.told.page_wait_ns.load(Relaxed);
+        let ns = self.probe.page_wait_ns.load(Relaxed);
         if ns > 0 {
             wait(ns * pages);
         }
@@ -272,7 +272,7 @@ mod tests {
     fn files_are_found_at_any_depth_and_the_store_is_asked_once_for_each() {
         let deep = Branch { depth: 3, file_bytes: 5000, ..Branch::of("deep", 7) };
         let store = ComputedStore::new(vec![Branch::of("1", 5), deep.clone()], PageCaching::Core);
-        let told = store.told();
+        let probe = store.probe();
         let vfs = Vfs::new(store, VfsConfig::default()).unwrap();
         let top = vfs.root_directory(Caller::root());
         assert_eq!(deep.path(), "deep/d/d");
@@ -287,17 +287,17 @@ mod tests {
             assert!(matches!(top.stat(paths.of(files)), Err(Error::NotFound)));
         }
         assert_eq!(
-            told.lookups(),
+            probe.lookups(),
             1 + 3 + 5 + 7 + 2,
             "directories, files, and two that are missing"
         );
-        assert_eq!(told.pages(), 2 * 7);
+        assert_eq!(probe.pages(), 2 * 7);
     }
 
     #[test]
     fn a_slow_store_waits() {
         let store = ComputedStore::new(vec![Branch::of("1", 5)], PageCaching::Store);
-        store.told().be_slow(2_000_000, 0);
+        store.probe().be_slow(2_000_000, 0);
         let vfs = Vfs::new(store, VfsConfig::default()).unwrap();
         let begin = Instant::now();
         vfs.root_directory(Caller::root()).stat("1").unwrap();

@@ -233,19 +233,19 @@ fn dbench(folder: &Path) -> io::Result<Option<f64>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let told = String::from_utf8_lossy(&done.stdout);
-    match throughput(&told) {
+    let printed = String::from_utf8_lossy(&done.stdout);
+    match throughput(&printed) {
         Some(rate) if done.status.success() => Ok(Some(rate)),
         _ => {
-            let last = told.lines().last().unwrap_or_default();
+            let last = printed.lines().last().unwrap_or_default();
             Err(io::Error::other(format!("dbench: {}: {last}", done.status)))
         }
     }
 }
 
 /// The figure in the line that dbench ends with.
-fn throughput(told: &str) -> Option<f64> {
-    let line = told.lines().rev().find_map(|line| line.trim().strip_prefix("Throughput "))?;
+fn throughput(printed: &str) -> Option<f64> {
+    let line = printed.lines().rev().find_map(|line| line.trim().strip_prefix("Throughput "))?;
     line.split(' ').next()?.parse().ok()
 }
 
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn the_last_line_of_dbench_is_read() {
-        let told = "   4   873  99.10 MB/sec  execute\n\nThroughput 87.5678 MB/sec  4 clients  4 procs  max_latency=3 ms\n";
-        assert_eq!(throughput(told), Some(87.5678));
+        let printed = "   4   873  99.10 MB/sec  execute\n\nThroughput 87.5678 MB/sec  4 clients  4 procs  max_latency=3 ms\n";
+        assert_eq!(throughput(printed), Some(87.5678));
         assert_eq!(throughput("open failed"), None);
     }
 }

@@ -154,15 +154,15 @@ impl Bench {
     fn measure(&mut self) -> io::Result<()> {
         let root = self.root();
         let directories = walked(&root, self.sizes.files)?;
-        let told = self.stat()?;
-        let names = told["core"]["names"]["held"].as_u64().unwrap_or(0);
+        let answer = self.stat()?;
+        let names = answer["core"]["names"]["held"].as_u64().unwrap_or(0);
         if (names as usize) < self.sizes.files {
             return Err(io::Error::other(format!(
                 "{names} names are cached of {}",
                 self.sizes.files
             )));
         }
-        let metrics = told["options"]["metrics"].as_str().unwrap_or("").to_owned();
+        let metrics = answer["options"]["metrics"].as_str().unwrap_or("").to_owned();
         let page = Page::start(&self.uvfs, &root)?;
         self.levels(&page)?;
         self.idle("idle-unwatched", None)?;

@@ -98,10 +98,10 @@ impl Way {
     fn level(&self, directory: &str) -> io::Result<Duration> {
         let body = json!({"mountpoint": self.mountpoint, "directory": directory, "by": "names", "most": 100});
         let begin = Instant::now();
-        let told = self.ask("POST /api/level", Some(&body))?;
-        match told["level"].is_object() {
+        let answer = self.ask("POST /api/level", Some(&body))?;
+        match answer["level"].is_object() {
             true => Ok(begin.elapsed()),
-            false => Err(io::Error::other(format!("level of {directory}: {told}"))),
+            false => Err(io::Error::other(format!("level of {directory}: {answer}"))),
         }
     }
 
@@ -118,7 +118,7 @@ impl Way {
 
 /// The flags of the watching threads.
 #[derive(Debug, Default)]
-struct Told {
+struct Flags {
     pauses: AtomicBool,
     ends: AtomicBool,
 }
@@ -129,7 +129,7 @@ pub(super) struct Watchers {
     terminal: Ended,
     top: u32,
     page: Page,
-    told: Arc<Told>,
+    flags: Arc<Flags>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -146,7 +146,7 @@ impl Watchers {
         terminal.stdin(Stdio::piped()).stdout(Stdio::null());
         let terminal = Ended(terminal.spawn().map_err(context("script"))?);
         let top = child_of(terminal.0.id())?;
-        let told = Arc::new(Told::default());
+        let flags = Arc::new(Flags::default());
         let (way, host) = (page.way.clone(), metrics.to_owned());
         let mut level = Instant::now();
         let look = move || {
@@ -159,10 +159,10 @@ impl Watchers {
             exchange(&host, ANSWER_TIME, &request).map(drop).map_err(context(&host))
         };
         let threads = vec![
-            every(FIGURES_EVERY, told.clone(), look),
-            every(SCRAPE_EVERY, told.clone(), scrape),
+            every(FIGURES_EVERY, flags.clone(), look),
+            every(SCRAPE_EVERY, flags.clone(), scrape),
         ];
-        Ok(Self { terminal, top, page, told, threads })
+        Ok(Self { terminal, top, page, flags, threads })
     }
 
     /// Process ids of the watchers.
@@ -176,7 +176,7 @@ impl Watchers {
     /// One of them has ended.
     pub(super) fn pause(&mut self, pauses: bool) -> io::Result<()> {
         // ORDERING: Relaxed; seen soon enough.
-        self.told.pauses.store(pauses, Relaxed);
+        self.flags.pauses.store(pauses, Relaxed);
         let signal = if pauses { Signal::STOP } else { Signal::CONT };
         let top =
             Pid::from_raw(self.top.cast_signed()).ok_or_else(|| io::Error::other("no top"))?;
@@ -189,7 +189,7 @@ impl Watchers {
     /// The error of one of them.
     pub(super) fn end(self) -> io::Result<()> {
         // ORDERING: Relaxed; a flag, nothing is reached through it.
-        self.told.ends.store(true, Relaxed);
+        self.flags.ends.store(true, Relaxed);
         let Self { terminal, threads, page, .. } = self;
         drop(terminal);
         let ended = threads.into_iter().map(|thread| {
@@ -204,15 +204,15 @@ impl Watchers {
 /// Calls `look` every `pause` until that is to end.
 fn every(
     pause: Duration,
-    told: Arc<Told>,
+    flags: Arc<Flags>,
     mut look: impl FnMut() -> io::Result<()> + Send + 'static,
 ) -> JoinHandle<io::Result<()>> {
     thread::spawn(move || {
         let mut next = Instant::now();
         // ORDERING: Relaxed, both; flags, nothing is reached through them.
-        while !told.ends.load(Relaxed) {
+        while !flags.ends.load(Relaxed) {
             // ORDERING: Relaxed; a flag, nothing is reached through it.
-            if Instant::now() >= next && !told.pauses.load(Relaxed) {
+            if Instant::now() >= next && !flags.pauses.load(Relaxed) {
                 look()?;
                 next = Instant::now() + pause;
             }

@@ -129,12 +129,13 @@ pub(crate) fn completed(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<Stri
         .into_iter()
         .filter(|one| matches!(one.origin, Origin::Environment(_) | Origin::File(..)))
         .collect();
-    let told = added.iter().map(|one| format!("--{} is from {}", one.option, one.origin)).collect();
+    let notes =
+        added.iter().map(|one| format!("--{} is from {}", one.option, one.origin)).collect();
     let (before, behind) = words.split_at(command + 1);
     let mut all: Vec<OsString> = before.to_vec();
     all.extend(added.iter().filter_map(Setting::word));
     all.extend_from_slice(behind);
-    Ok((all, told))
+    Ok((all, notes))
 }
 
 /// The index of the command in `words`: behind the options that apply to every command.

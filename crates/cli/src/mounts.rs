@@ -150,21 +150,21 @@ pub(crate) fn objects(mounts: &[MountEntry], now: u64) -> Vec<String> {
 
 /// The state of each of `mounts`, and its daemon's report, or null.
 fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
-    let mut told = Vec::with_capacity(mounts.len());
+    let mut answers = Vec::with_capacity(mounts.len());
     for mounts in mounts.chunks(ASKED_AT_ONCE) {
         thread::scope(|scope| {
             let asked: Vec<_> =
                 mounts.iter().map(|mount| scope.spawn(move || ask(mount))).collect();
             // A thread that panicked has no result.
             let unknown = || (Some(State::Unknown), Value::Null);
-            told.extend(asked.into_iter().map(|one| one.join().unwrap_or_else(|_| unknown())));
+            answers.extend(asked.into_iter().map(|one| one.join().unwrap_or_else(|_| unknown())));
         });
     }
-    let silent = mounts.iter().zip(&told).filter(|(_, (state, _))| state.is_none());
+    let silent = mounts.iter().zip(&answers).filter(|(_, (state, _))| state.is_none());
     let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
     let mut lives = liveness::of_all(&silent).into_iter();
     let mut life = || of_life(lives.next().unwrap_or(Life::Unknown));
-    told.into_iter().map(|(state, report)| (state.unwrap_or_else(&mut life), report)).collect()
+    answers.into_iter().map(|(state, report)| (state.unwrap_or_else(&mut life), report)).collect()
 }
 
 /// The report of the daemon of `mount`; no state if there is no socket.

@@ -54,9 +54,9 @@ mod tests {
             (format!("@{name}").into(), UnixDatagram::bind_addr(&address).unwrap()),
         ] {
             send(&socket, READY).unwrap();
-            let mut told = [0; 64];
-            let length = listener.recv(&mut told).unwrap();
-            assert_eq!(&told[..length], READY.as_bytes());
+            let mut message = [0; 64];
+            let length = listener.recv(&mut message).unwrap();
+            assert_eq!(&message[..length], READY.as_bytes());
         }
         assert!(send(OsStr::new("/none/such"), READY).is_err());
     }

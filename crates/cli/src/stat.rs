@@ -113,14 +113,14 @@ fn list(json: bool) -> Result<(), Failure> {
     if ours.is_empty() && !json {
         eprintln!("uvfs: nothing is mounted");
     }
-    let told = |mount| state::of_connection(&client::connect_within(mount, Duration::ZERO));
-    let told: Vec<_> = ours.iter().map(|mount| told(mount)).collect();
-    let silent = ours.iter().zip(&told).filter(|(_, told)| told.is_none());
+    let state = |mount| state::of_connection(&client::connect_within(mount, Duration::ZERO));
+    let states: Vec<_> = ours.iter().map(|mount| state(mount)).collect();
+    let silent = ours.iter().zip(&states).filter(|(_, state)| state.is_none());
     let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
     let mut lives = liveness::of_all(&silent).into_iter();
-    for (mount, told) in ours.into_iter().zip(told) {
+    for (mount, state) in ours.into_iter().zip(states) {
         let life = || state::of_life(lives.next().unwrap_or(Life::Unknown));
-        crate::print_line(&list_line(mount, told.unwrap_or_else(life).word(), json));
+        crate::print_line(&list_line(mount, state.unwrap_or_else(life).word(), json));
     }
     Ok(())
 }

@@ -37,14 +37,14 @@ use uvfs_terminal::interrupt::Interrupt;
 /// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
 const END_TIME: Duration = Duration::from_secs(60);
 /// Time between two lines that report the wait. The first comes with the daemon's first answer.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
     let mount = mountinfo::find(&arguments.mountpoint)?;
     match client::connect(&mount) {
         Ok(daemon) => return ask(&mount, daemon, arguments.lazy),
-        Err(Unreachable::Nobody) => end_unasked(&mount, arguments.lazy)?,
+        Err(Unreachable::NotServed) => end_unasked(&mount, arguments.lazy)?,
         Err(Unreachable::NotPermitted) => return Err(client::not_permitted(&mount)),
         Err(Unreachable::Failed(error)) => {
             return Err(refused(&mount, &crate::cause(&error), "try `fusermount3 -u`"));
@@ -59,7 +59,7 @@ struct Progress {
     place: String,
     most: u64,
     left: u64,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Progress {
@@ -68,7 +68,7 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} [{wide_bar}] {percent} % of {total_bytes}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         let place = shown_name(mountpoint);
-        Self { bar, place, most: 0, left: 0, told: None }
+        Self { bar, place, most: 0, left: 0, reported: None }
     }
 
     fn show(&mut self, dirty_bytes: u64) {
@@ -82,8 +82,10 @@ impl Progress {
             self.bar.set_length(self.most);
             self.bar.set_position(self.most - dirty_bytes);
             self.bar.tick();
-        } else if dirty_bytes > 0 && self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-            self.told = Some(Instant::now());
+        } else if dirty_bytes > 0
+            && self.reported.is_none_or(|reported| reported.elapsed() >= REPORT_EVERY)
+        {
+            self.reported = Some(Instant::now());
             let (place, left) = (&self.place, show_bytes(dirty_bytes));
             eprintln!("uvfs: {place}: unmounted; waiting for its daemon to write {left}");
         }
@@ -165,11 +167,11 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
             "unmounted, but its daemon ended without saying that everything was written",
             "look at the source, and at the daemon's log",
         )),
-        End::Told(verdict) if !verdict.served_on && !daemon.wait_for_process(END_TIME) => {
+        End::Verdict(verdict) if !verdict.served_on && !daemon.wait_for_process(END_TIME) => {
             Err(still_working(mount, &Waits::default()))
         }
-        End::Told(verdict) if verdict.files == 0 => Ok(ExitCode::SUCCESS),
-        End::Told(verdict) => {
+        End::Verdict(verdict) if verdict.files == 0 => Ok(ExitCode::SUCCESS),
+        End::Verdict(verdict) => {
             for line in lost(&mount.mountpoint, &verdict) {
                 eprintln!("uvfs: {line}");
             }

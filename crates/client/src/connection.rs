@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub enum Unreachable {
     /// No process serves a socket of the mount.
-    Nobody,
+    NotServed,
     /// The socket is not for this user.
     NotPermitted,
     /// Something else.
@@ -70,7 +70,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub enum End {
     /// The whole verdict.
-    Told(Verdict),
+    Verdict(Verdict),
     /// Nothing: it died, or is of another version.
     Silent,
     /// It sent nothing for too long; its last message.
@@ -88,14 +88,14 @@ pub fn connect_within(mount: &MountEntry, limit: Duration) -> Result<Connection,
     loop {
         let may_start = young::may_be_starting(mount);
         match connect_now(mount, limit) {
-            Err(Unreachable::Nobody) if may_start => thread::sleep(LOOK_FOR_SOCKET),
+            Err(Unreachable::NotServed) if may_start => thread::sleep(LOOK_FOR_SOCKET),
             outcome => return outcome,
         }
     }
 }
 
 fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreachable> {
-    let mut worst = Unreachable::Nobody;
+    let mut worst = Unreachable::NotServed;
     for path in place::candidates(mount) {
         let is_ours = place::is_socket_of(&path, mount.owner_uid);
         if !is_ours || young::is_of_former_mount(&path, mount) {
@@ -113,7 +113,7 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
                 }
                 Err(errno) => worst = Unreachable::Failed(errno.into()),
             },
-            Err(error) if place::means_nobody(&error) => {}
+            Err(error) if place::means_not_served(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 worst = Unreachable::NotPermitted;
             }
@@ -130,7 +130,7 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
 pub fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     let mountpoint = mount.mountpoint.display();
     connect(mount).map_err(|unreachable| match unreachable {
-        Unreachable::Nobody => match liveness::of(mount) {
+        Unreachable::NotServed => match liveness::of(mount) {
             Life::Dead => Failure::refused(format!(
                 "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
             )),
@@ -162,7 +162,7 @@ pub fn not_permitted(mount: &MountEntry) -> Failure {
 
 /// Whether a daemon serves `mount`, as far as this user can see; in doubt, true.
 pub fn is_served(mount: &MountEntry) -> bool {
-    !matches!(connect(mount), Err(Unreachable::Nobody)) || liveness::of(mount) != Life::Dead
+    !matches!(connect(mount), Err(Unreachable::NotServed)) || liveness::of(mount) != Life::Dead
 }
 
 /// Whether the daemon of `mount` reports that its source does not answer; false if no daemon reports it.
@@ -260,10 +260,10 @@ impl Connection {
         let lost = |error: io::Error| format!("the daemon: {}; try again", crate::cause(&error));
         self.send(&Request::Clean(request), REPLY_TIME).map_err(lost)?;
         let mut line = Vec::new();
-        let mut told = false;
+        let mut was_ended = false;
         loop {
-            if is_enough() && !told {
-                told = true;
+            if is_enough() && !was_ended {
+                was_ended = true;
                 // The daemon may have ended meanwhile; the read reports it.
                 let _ = self.stream.get_ref().socket().shutdown(Shutdown::Write);
             }
@@ -327,7 +327,7 @@ impl Connection {
                 Ok(_) => {}
             }
             match serde_json::from_slice(&line) {
-                Ok(EndLine::Ended { ended }) => return End::Told(ended),
+                Ok(EndLine::Ended { ended }) => return End::Verdict(ended),
                 Ok(EndLine::Waits { waits }) => {
                     if waits.dirty_bytes < last.dirty_bytes {
                         deadline = Instant::now() + patience;

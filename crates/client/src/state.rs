@@ -53,7 +53,7 @@ pub fn of_connection<T>(connected: &Result<T, Unreachable>) -> Option<State> {
         Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => {
             Some(State::Busy)
         }
-        Err(Unreachable::Nobody) => None,
+        Err(Unreachable::NotServed) => None,
         Err(Unreachable::NotPermitted) => Some(State::OfAnother),
         Err(Unreachable::Failed(_)) => Some(State::Unknown),
     }

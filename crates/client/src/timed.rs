@@ -120,6 +120,8 @@ mod tests {
         let refused = connect(&path, Duration::from_millis(50)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(listener);
-        assert!(uvfs_control::place::means_nobody(&connect(&path, Duration::ZERO).unwrap_err()));
+        assert!(uvfs_control::place::means_not_served(
+            &connect(&path, Duration::ZERO).unwrap_err()
+        ));
     }
 }

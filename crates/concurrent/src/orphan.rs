@@ -187,8 +187,12 @@ mod models {
             let other = object.clone();
             let cache = thread::spawn(move || other.0.lost_name(&other.1));
             let kept = order.one(|| object.0.dequeued(&object.1));
-            let told = [kept, holder.join().unwrap(), cache.join().unwrap()];
-            assert_eq!(told.into_iter().filter(|told| *told).count(), 1, "{told:?}");
+            let torn_down = [kept, holder.join().unwrap(), cache.join().unwrap()];
+            assert_eq!(
+                torn_down.into_iter().filter(|torn_down| *torn_down).count(),
+                1,
+                "{torn_down:?}"
+            );
         });
     }
 }

@@ -91,7 +91,7 @@ mod models {
     /// P1. Fails without either fence.
     #[test]
     fn model_a_step_is_seen_or_a_key_is() {
-        let both = &["nobody had come", "the step was not seen"];
+        let both = &["no key had come", "the step was not seen"];
         Model::new(6, both).check(|| {
             let world = Arc::new((Presence::default(), AtomicU64::new(0)));
             let other = world.clone();
@@ -100,11 +100,11 @@ mod models {
                 other.1.load(Ordering::Relaxed) == 1
             });
             world.1.store(1, Ordering::Relaxed);
-            let told = world.0.has_come(1);
+            let came = world.0.has_come(1);
             let seen = comes.join().unwrap();
-            assert!(told || seen, "neither knows of the other");
-            if !told {
-                reached("nobody had come");
+            assert!(came || seen, "neither knows of the other");
+            if !came {
+                reached("no key had come");
             }
             if !seen {
                 reached("the step was not seen");

@@ -16,7 +16,7 @@ use crate::state::Table;
 pub(crate) const CALLERS: usize = 4;
 const CACHED: usize = 1 << 13;
 /// More sites than this are not told apart by their callers any more.
-const TOLD_APART: usize = 1 << 20;
+const DISTINGUISHED_MAX: usize = 1 << 20;
 
 /// A site as it is reported.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ impl Sites {
         context: u64,
         callers: [u64; CALLERS],
     ) -> u32 {
-        let full = self.all.len() >= TOLD_APART;
+        let full = self.all.len() >= DISTINGUISHED_MAX;
         let (key, callers) =
             if full { ((pc, 0, kind), [0; CALLERS]) } else { ((pc, context, kind), callers) };
         let next = self.all.len() as u32;

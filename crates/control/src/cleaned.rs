@@ -154,10 +154,10 @@ mod tests {
         let kernel = Some(Kernel { how: KernelHow::Pruned, let_go: 2, ..Kernel::default() });
         let caches = CleanReport { not_written: 1, took, ..CleanReport::default() };
         let cleaned = Cleaned { caches, kernel, ..Cleaned::default() };
-        let told = serde_json::to_value(&cleaned).unwrap();
-        assert_eq!((&told["took_seconds"], &told["not_written"]), (&1.5.into(), &1.into()));
-        assert_eq!(told["kernel"]["how"], "pruned");
-        assert_eq!(told["names"]["kept_dirty"]["bytes"], 0);
-        assert_eq!(serde_json::from_value::<Cleaned>(told).unwrap(), cleaned);
+        let value = serde_json::to_value(&cleaned).unwrap();
+        assert_eq!((&value["took_seconds"], &value["not_written"]), (&1.5.into(), &1.into()));
+        assert_eq!(value["kernel"]["how"], "pruned");
+        assert_eq!(value["names"]["kept_dirty"]["bytes"], 0);
+        assert_eq!(serde_json::from_value::<Cleaned>(value).unwrap(), cleaned);
     }
 }

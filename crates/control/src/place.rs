@@ -110,7 +110,7 @@ fn check(folder: &Path, uid: u32) -> io::Result<()> {
 }
 
 /// Whether `error` means that no process serves the socket any more.
-pub fn means_nobody(error: &io::Error) -> bool {
+pub fn means_not_served(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR))
 }

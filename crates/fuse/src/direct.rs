@@ -304,8 +304,8 @@ mod tests {
         let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
         let direct =
             DirectWrites::new(Arc::new(NodeTable::new(vfs)), Notices::new(), Arc::default());
-        let ((told, notices), (leave, let_go)) = (channel(), channel());
-        direct.connect(Box::new(Fake(told, Mutex::new(&LET, let_go))));
+        let ((sent, notices), (leave, let_go)) = (channel(), channel());
+        direct.connect(Box::new(Fake(sent, Mutex::new(&LET, let_go))));
         World { direct, notices, leave, answers: channel() }
     }
 

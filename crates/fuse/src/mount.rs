@@ -219,7 +219,7 @@ impl Mount {
         self.live.requests_by_directory()
     }
 
-    /// Counts requests by directory, and how many of them the caches did not answer at once.
+    /// Requests by directory, and how many of them the caches did not answer at once.
     pub fn asked_by_directory(&self) -> HashMap<InodeId, AskedOf> {
         self.live.asked_by_directory()
     }
@@ -483,7 +483,7 @@ fn start_session(
         let prepared = prepare.map_or(Ok(()), |prepare| prepare());
         let ready = prepared.is_ok();
         // When serving ends, also by a panic, this wakes the threads that wait for the end.
-        let _told = TellEnd(&end, &turns);
+        let _at_the_end = TellEnd(&end, &turns);
         // The starting thread waits for exactly this.
         let _ = send.send(prepared);
         if ready && let Err(error) = session.serve() {

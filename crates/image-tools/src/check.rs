@@ -14,9 +14,9 @@ pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
     let bar = ProgressBar::new(image.superblock().inodes.into());
     let style = ProgressStyle::with_template("{bar:30} {percent} %, {pos} of {len} inodes");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let mut told = Told { json, bar };
-    let summary = check(&image, &mut told);
-    told.bar.finish_and_clear();
+    let mut printer = Printer { json, bar };
+    let summary = check(&image, &mut printer);
+    printer.bar.finish_and_clear();
     let shown = name.to_string_lossy();
     let summary = summary.map_err(|error| Failure::refused(format!("image {shown}: {error}")))?;
     let faults = summary.faults;
@@ -42,12 +42,12 @@ pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-struct Told {
+struct Printer {
     json: bool,
     bar: ProgressBar,
 }
 
-impl Observer for Told {
+impl Observer for Printer {
     fn fault(&mut self, fault: &Fault) {
         let line = if self.json {
             json!({ "inode": fault.inode, "block": fault.block, "fault": fault.what }).to_string()

@@ -83,8 +83,8 @@ fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
             Err(error) => return Err(format!("{program}: {}", crate::cause(&error))),
             Ok(done) if done.status.success() => return Ok(()),
             Ok(done) => {
-                let told = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                return Err(format!("mke2fs: {told}; see mke2fs(8)"));
+                let printed = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                return Err(format!("mke2fs: {printed}; see mke2fs(8)"));
             }
         }
     }

@@ -134,8 +134,10 @@ impl Spec {
         self.check_kind()?;
         let reading = "add --read-only to read it";
         let opened = users::when_unlocked(&self.path, || WritableFile::open(&self.path));
-        let opened = opened.map_err(|who| {
-            self.refused(format!("{who}; end that first (readers may share it, with --read-only)"))
+        let opened = opened.map_err(|holder| {
+            self.refused(format!(
+                "{holder}; end that first (readers may share it, with --read-only)"
+            ))
         })?;
         let whole = opened.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => self.refused(users::of_device(&self.path)),
@@ -199,7 +201,7 @@ impl Spec {
             })
         };
         let opened = users::when_unlocked(&self.path, open)
-            .map_err(|who| self.refused(format!("{who} to write; end that first")))?;
+            .map_err(|holder| self.refused(format!("{holder} to write; end that first")))?;
         let whole = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.refused("does not exist"),
             io::ErrorKind::InvalidInput if self.access == Access::Direct => {

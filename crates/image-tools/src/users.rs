@@ -44,7 +44,7 @@ pub(super) fn when_unlocked<T>(
     mut open: impl FnMut() -> io::Result<T>,
 ) -> Result<io::Result<T>, String> {
     let since = Instant::now();
-    let mut told = false;
+    let mut announced = false;
     loop {
         match open() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -72,8 +72,8 @@ pub(super) fn when_unlocked<T>(
                 "the daemon of a mount that ends (pid {pid}) has it locked, still after {seconds} s"
             ));
         }
-        if !told && since.elapsed() > QUIET_TIME {
-            told = true;
+        if !announced && since.elapsed() > QUIET_TIME {
+            announced = true;
             let path = crate::shown::shown_name(path);
             eprintln!("uvfs: image {path}: waiting for the end of its last mount (pid {pid})");
         }

@@ -33,7 +33,7 @@ pub struct Origin(u32);
 type List = Arc<[(Origin, Arc<dyn ChangeSink>)]>;
 
 /// There is no observer.
-const NOBODY: u64 = 0;
+const NO_ORIGIN: u64 = 0;
 /// There are several observers. Any other value is the origin of the only one.
 const SEVERAL: u64 = u64::MAX;
 
@@ -49,7 +49,7 @@ impl Observers {
     pub(crate) fn new() -> Self {
         Self {
             list: RwLock::new(&lock_order::OBSERVER, Arc::new([])),
-            listening: AtomicU64::new(NOBODY),
+            listening: AtomicU64::new(NO_ORIGIN),
             last: AtomicU32::new(0),
         }
     }
@@ -70,7 +70,7 @@ impl Observers {
         let mut list = slot.to_vec();
         change(&mut list);
         let listening = match &list[..] {
-            [] => NOBODY,
+            [] => NO_ORIGIN,
             [(only, _)] => u64::from(only.0),
             _ => SEVERAL,
         };
@@ -87,7 +87,7 @@ impl Observers {
     pub(crate) fn notify(&self, from: Origin, news: impl Fn(&dyn ChangeSink)) {
         // ORDERING: Relaxed; see `replace`.
         match self.listening.load(Relaxed) {
-            NOBODY => return,
+            NO_ORIGIN => return,
             only if only == u64::from(from.0) => return,
             _ => {}
         }

@@ -44,35 +44,37 @@ const CROWDED_SHARE: u32 = 64;
 /// The share where there is an invalid memo: its directory may be changing all the time.
 const STALE_SHARE: u32 = 8;
 
-/// The caller of a walk.
+/// The callers whose rights a walk needed.
 #[derive(Debug)]
-enum Who {
-    /// A caller that no permission stops.
-    Anybody,
-    /// A caller that passed the checks.
+enum Callers {
+    /// Callers that no permission stops.
+    Unrestricted,
+    /// Callers with the ids and groups of one that passed the checks.
     Checked { uid: u32, gid: u32, groups: Arc<[u32]> },
 }
 
-impl Who {
+impl Callers {
     fn of(caller: &Caller) -> Option<Self> {
         match &caller.groups {
-            _ if is_free(caller) => Some(Who::Anybody),
-            Groups::Known(groups) => {
-                Some(Who::Checked { uid: caller.uid, gid: caller.gid, groups: groups[..].into() })
-            }
+            _ if is_free(caller) => Some(Callers::Unrestricted),
+            Groups::Known(groups) => Some(Callers::Checked {
+                uid: caller.uid,
+                gid: caller.gid,
+                groups: groups[..].into(),
+            }),
             // The task's groups may have changed by the next walk.
             Groups::OfTask { .. } => None,
         }
     }
 
-    /// Whether `caller` has all rights of this one.
+    /// Whether `caller` has all rights of these.
     #[inline]
     fn covers(&self, caller: &Caller) -> bool {
         if is_free(caller) {
             return true;
         }
         match (self, &caller.groups) {
-            (Who::Checked { uid, gid, groups }, Groups::Known(known)) => {
+            (Callers::Checked { uid, gid, groups }, Groups::Known(known)) => {
                 caller.uid == *uid && caller.gid == *gid && **groups == **known
             }
             _ => false,
@@ -110,7 +112,7 @@ pub(crate) struct Key<'p> {
 struct Memo {
     start: InodeId,
     inode: Ref<Inode>,
-    who: Who,
+    callers: Callers,
     evidence: Evidence,
 }
 
@@ -177,7 +179,7 @@ impl PathCache {
     ) -> Option<&'g Ref<Inode>> {
         let entry = self.table.get(guard, key.hash, key.marked, key.path)?;
         let memo = entry.value();
-        let is_ours = memo.start == key.start && memo.who.covers(caller);
+        let is_ours = memo.start == key.start && memo.callers.covers(caller);
         if !(is_ours && self.is_valid(memo, now)) {
             return None;
         }
@@ -228,8 +230,8 @@ impl PathCache {
         evidence: Evidence,
         bytes_max: usize,
     ) {
-        let (Some(who), Some(inode)) = (Who::of(caller), inode.try_clone()) else { return };
-        let memo = Memo { start: key.start, inode, who, evidence };
+        let (Some(callers), Some(inode)) = (Callers::of(caller), inode.try_clone()) else { return };
+        let memo = Memo { start: key.start, inode, callers, evidence };
         self.table.insert(guard, key.hash, key.marked, key.path, 1, memo);
         self.sweep(guard, bytes_max);
     }

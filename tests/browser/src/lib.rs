@@ -148,10 +148,10 @@ impl Browser {
     /// Those of [`Browser::call`], and exceptions of the script.
     pub fn evaluate(&mut self, script: &str) -> Result<Value, String> {
         let asked = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
-        let told = self.call("Runtime.evaluate", &asked)?;
-        match told.get("exceptionDetails") {
+        let answer = self.call("Runtime.evaluate", &asked)?;
+        match answer.get("exceptionDetails") {
             Some(thrown) => Err(format!("{script}: {thrown}")),
-            None => Ok(told["result"]["value"].clone()),
+            None => Ok(answer["result"]["value"].clone()),
         }
     }
 

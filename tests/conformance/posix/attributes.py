@@ -49,7 +49,7 @@ def create_and_replace():
 
 
 @case
-def sizes_are_told_and_checked():
+def sizes_are_reported_and_checked():
     prepared()
     os.setxattr("f", "user.a", b"12345")
     buffer = ctypes.create_string_buffer(100)

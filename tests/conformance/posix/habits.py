@@ -73,7 +73,7 @@ def the_appending_flag_is_that_of_the_moment():
 
 
 @case
-def the_appending_flag_is_shared_by_those_who_share_the_descriptor():
+def the_appending_flag_is_shared_with_the_descriptor():
     write_file("f", b"hello")
     file = os.open("f", os.O_RDWR | os.O_APPEND)
     copy = os.dup(file)

@@ -169,7 +169,7 @@ def rights_are_those_of_the_open():
 
 
 @case(root=True)
-def root_passes_but_does_not_execute_what_nobody_may():
+def root_passes_but_does_not_execute_what_no_user_may():
     owned("f", 0o000)
     assert read_file("f") == b"data"
     assert os.access("f", os.R_OK | os.W_OK) and not os.access("f", os.X_OK)

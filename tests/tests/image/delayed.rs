@@ -208,11 +208,11 @@ fn after_the_end_of_writing_pages_are_readable_and_each_file_is_named_once() {
     assert_eq!(files[2].sync(SyncMode::All).unwrap_err().errno(), libc::EIO);
     drop((stable, files));
     let lost = vfs.end();
-    let told: Vec<_> = lost.iter().map(|one| (one.place(), one.bytes)).collect();
+    let reported: Vec<_> = lost.iter().map(|one| (one.place(), one.bytes)).collect();
     let expected = [("/both", 12_288), ("/journal", 8192), ("/pages", 4096)];
     let expected = expected.map(|(place, bytes)| (place.to_owned(), bytes));
-    assert!(expected.iter().all(|one| told.contains(one)), "{told:?}");
-    assert_eq!(told.len(), expected.len(), "{told:?}");
+    assert!(expected.iter().all(|one| reported.contains(one)), "{reported:?}");
+    assert_eq!(reported.len(), expected.len(), "{reported:?}");
 }
 
 /// Bug: the daemon's caches had been dropped when the device failed. `uvfs unmount` named 30 of 30 files by their inode

@@ -121,8 +121,8 @@ impl Loop {
         let mut losetup = Command::new("losetup");
         let made = losetup.args(["--find", "--show", "-b", &sector]).arg(image).output().unwrap();
         if !made.status.success() {
-            let told = String::from_utf8_lossy(&made.stderr);
-            uvfs_skip::lacking(format_args!("losetup: {}", told.trim()));
+            let printed = String::from_utf8_lossy(&made.stderr);
+            uvfs_skip::lacking(format_args!("losetup: {}", printed.trim()));
             return None;
         }
         Some(Self(String::from_utf8_lossy(&made.stdout).trim().into()))

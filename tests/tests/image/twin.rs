@@ -35,9 +35,13 @@ const OLD: u64 = 1_000_000_000;
 pub(crate) fn done(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("timeout").args(["-k", "2", "60", program]).args(arguments).output();
     let output = output.map_err(|error| format!("timeout: {error}"))?;
-    let told =
-        [output.stdout, output.stderr].map(|told| String::from_utf8_lossy(&told).into_owned());
-    if output.status.success() { Ok(()) } else { Err(format!("{program} {arguments:?}: {told:?}")) }
+    let printed = [output.stdout, output.stderr]
+        .map(|printed| String::from_utf8_lossy(&printed).into_owned());
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} {arguments:?}: {printed:?}"))
+    }
 }
 
 pub(crate) fn text(path: &Path) -> &str {

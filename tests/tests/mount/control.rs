@@ -16,10 +16,10 @@ use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{Hostile, Watchdog, hostile, unmount_idle, vfs_over};
 use uvfs_vfs::{Opens, PageCaching, VfsConfig, Waits};
 
-const NOBODY: u32 = 65534;
+const USER: u32 = 65534;
 const STRANGER: u32 = 65533;
 
-/// A mounted store: `/own` of `NOBODY`, with a file `f`, a directory `sub` of user 0 with a file `f`, and a link
+/// A mounted store: `/own` of `USER`, with a file `f`, a directory `sub` of user 0 with a file `f`, and a link
 /// `link` to it; `/other` of user 0 with a file `f`.
 struct Mounted {
     hostile: Hostile,
@@ -52,7 +52,7 @@ impl Mounted {
             fs::write(mounted.path(name).join("f"), "content").unwrap();
         }
         std::os::unix::fs::symlink("sub", mounted.path("own/link")).unwrap();
-        chown(mounted.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(mounted.path("own"), Some(USER), Some(USER)).unwrap();
         Some(mounted)
     }
 
@@ -188,7 +188,7 @@ fn it_is_written_as_shells_write_and_never_read() {
     assert_eq!(errno(File::open(&path)), libc::EACCES);
     let both = OpenOptions::new().read(true).write(true).open(&path);
     assert_eq!(errno(both), libc::EACCES);
-    assert_eq!(errno(as_user(NOBODY, || File::open(&path))), libc::EACCES);
+    assert_eq!(errno(as_user(USER, || File::open(&path))), libc::EACCES);
     let mut file = OpenOptions::new().write(true).open(&path).unwrap();
     assert_eq!(file.write(b"1:/own\n").unwrap(), 7);
     file.sync_all().unwrap();
@@ -242,12 +242,12 @@ fn every_refusal_has_its_errno() {
 fn users_clean_what_is_theirs() {
     let Some(mounted) = Mounted::new() else { return };
     for what in 1..=3 {
-        assert_eq!(mounted.ask_as(NOBODY, &format!("{what}:/own\n")), 0);
+        assert_eq!(mounted.ask_as(USER, &format!("{what}:/own\n")), 0);
         for other in ["/own/sub", "/other", "/"] {
             let request = format!("{what}:{other}");
-            assert_eq!(mounted.ask_as(NOBODY, &request), libc::EPERM, "{request}");
+            assert_eq!(mounted.ask_as(USER, &request), libc::EPERM, "{request}");
         }
-        assert_eq!(mounted.ask_as(NOBODY, &what.to_string()), libc::EPERM);
+        assert_eq!(mounted.ask_as(USER, &what.to_string()), libc::EPERM);
         assert_eq!(mounted.ask_as(STRANGER, &format!("{what}:/own")), libc::EPERM);
     }
     // Users need search permission on the path to their own directory.
@@ -284,7 +284,7 @@ fn nothing_in_it_can_be_changed() {
     for path in [&directory, &file] {
         let mode = fs::Permissions::from_mode(0o777);
         denied(errno(fs::set_permissions(path, mode)), "chmod");
-        denied(errno(chown(path, Some(NOBODY), None)), "chown");
+        denied(errno(chown(path, Some(USER), None)), "chown");
         let flags = rustix::fs::XattrFlags::empty();
         let set = rustix::fs::setxattr(path, "trusted.x", b"x", flags);
         denied(set.err().map_or(0, |error| error.raw_os_error()), "setxattr");
@@ -451,8 +451,8 @@ fn a_store_without_opens_has_it_too() {
     for _ in 0..2 {
         assert_eq!(mounted.ask("1:/own\n"), 0);
         assert_eq!(mounted.ask("1:/nothing"), libc::ENOENT);
-        assert_eq!(mounted.ask_as(NOBODY, "3:/own"), 0);
-        assert_eq!(mounted.ask_as(NOBODY, "3:/other"), libc::EPERM);
+        assert_eq!(mounted.ask_as(USER, "3:/own"), 0);
+        assert_eq!(mounted.ask_as(USER, "3:/other"), libc::EPERM);
         let mut append = OpenOptions::new().append(true).open(mounted.drop_caches()).unwrap();
         assert_eq!(append.write(b"1:/own\n").unwrap(), 7);
         assert_eq!(append.write(b"1:/own\n").unwrap(), 7);

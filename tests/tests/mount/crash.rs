@@ -46,10 +46,11 @@ fn survives(options: &[&str]) {
     let mut numbers = Numbers(seed());
     let (tell, facts) = mpsc::channel();
     let writers: Vec<_> = (0..WRITERS)
-        .map(|who| {
-            let folder = place.mountpoint.join(folder_name(who));
+        .map(|writer_number| {
+            let folder = place.mountpoint.join(folder_name(writer_number));
             fs::create_dir(&folder).unwrap();
-            let mut writer = Writer::new(who, folder, numbers.below(1 << 40), tell.clone());
+            let mut writer =
+                Writer::new(writer_number, folder, numbers.below(1 << 40), tell.clone());
             thread::spawn(move || (writer.run(), writer.files))
         })
         .collect();
@@ -109,7 +110,7 @@ struct State {
 
 /// Creates, appends, renames and fsyncs its own files until the mount is dead.
 struct Writer {
-    who: usize,
+    writer_number: usize,
     folder: PathBuf,
     numbers: Numbers,
     files: Files,
@@ -118,8 +119,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(who: usize, folder: PathBuf, seed: u64, tell: Sender<usize>) -> Self {
-        Self { who, folder, numbers: Numbers(seed), files: Files::new(), next: 0, tell }
+    fn new(writer_number: usize, folder: PathBuf, seed: u64, tell: Sender<usize>) -> Self {
+        Self { writer_number, folder, numbers: Numbers(seed), files: Files::new(), next: 0, tell }
     }
 
     /// Returns the error that ended it.
@@ -186,11 +187,11 @@ impl Writer {
     /// Appends a few records, one write(2) each, and has them made stable.
     fn write(&mut self, id: u64, mut file: &File) -> io::Result<()> {
         for _ in 0..=self.numbers.below(4) {
-            let who = self.who;
+            let writer_number = self.writer_number;
             let state = self.state(id);
             let at = state.tried_records;
             state.tried_records += 1;
-            file.write_all(&record(who, id, at))?;
+            file.write_all(&record(writer_number, id, at))?;
         }
         file.sync_all()?;
         let state = self.state(id);
@@ -209,7 +210,7 @@ impl Writer {
 
     fn fact(&self) {
         // The main thread stops listening once it has heard enough.
-        let _ = self.tell.send(self.who);
+        let _ = self.tell.send(self.writer_number);
     }
 }
 
@@ -218,21 +219,21 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 /// A record contains its writer and its place, and its other bytes follow from these.
-fn record(who: usize, id: u64, at: u64) -> Vec<u8> {
-    let mut bytes = format!("writer {who} file {id} record {at}\n").into_bytes();
-    let mut filling = Numbers((who as u64) << 56 ^ id << 24 ^ at);
+fn record(writer_number: usize, id: u64, at: u64) -> Vec<u8> {
+    let mut bytes = format!("writer {writer_number} file {id} record {at}\n").into_bytes();
+    let mut filling = Numbers((writer_number as u64) << 56 ^ id << 24 ^ at);
     bytes.resize_with(RECORD_BYTES, || b'a' + filling.below(26) as u8);
     bytes
 }
 
-fn folder_name(who: usize) -> String {
-    format!("writer-{who}")
+fn folder_name(writer_number: usize) -> String {
+    format!("writer-{writer_number}")
 }
 
 /// Compares `top` with the fsynced states: all of them, and nothing that no writer wrote.
 fn check(top: &Path, writers: &[Files]) {
-    for (who, files) in writers.iter().enumerate() {
-        let folder = top.join(folder_name(who));
+    for (writer_number, files) in writers.iter().enumerate() {
+        let folder = top.join(folder_name(writer_number));
         let mut there = names(&folder);
         assert!(there.remove("other").is_some(), "the folder is there");
         for (name, path) in names(&folder.join("other")) {
@@ -244,31 +245,39 @@ fn check(top: &Path, writers: &[Files]) {
             let path = match &mine[..] {
                 [path] => path,
                 [] => {
-                    assert_eq!(state.synced_path, None, "{id} of {who} is lost: {state:?}");
-                    assert_eq!(state.synced_records, 0, "{id} of {who} is lost: {state:?}");
+                    assert_eq!(
+                        state.synced_path, None,
+                        "{id} of {writer_number} is lost: {state:?}"
+                    );
+                    assert_eq!(
+                        state.synced_records, 0,
+                        "{id} of {writer_number} is lost: {state:?}"
+                    );
                     continue;
                 }
-                several => panic!("{id} of {who} is there as {several:?}: {state:?}"),
+                several => panic!("{id} of {writer_number} is there as {several:?}: {state:?}"),
             };
             assert!(
                 *path == state.tried_path || state.synced_path.as_ref() == Some(path),
-                "{id} of {who} is at {path}: {state:?}"
+                "{id} of {writer_number} is at {path}: {state:?}"
             );
-            check_content(&there[path], who, id, state);
+            check_content(&there[path], writer_number, id, state);
             there.remove(path);
         }
         assert!(there.is_empty(), "not made by a test: {:?}", there.keys());
     }
 }
 
-fn check_content(path: &Path, who: usize, id: u64, state: &State) {
+fn check_content(path: &Path, writer_number: usize, id: u64, state: &State) {
     let content = fs::read(path).unwrap();
     let size = fs::metadata(path).unwrap().size();
     assert_eq!(content.len() as u64, size, "{}", path.display());
     let synced = state.synced_records * RECORD_BYTES as u64;
     assert!(size >= synced, "{}: {size} bytes of {synced} that were fsynced", path.display());
-    let expected: Vec<u8> =
-        (0..state.tried_records).flat_map(|at| record(who, id, at)).take(content.len()).collect();
+    let expected: Vec<u8> = (0..state.tried_records)
+        .flat_map(|at| record(writer_number, id, at))
+        .take(content.len())
+        .collect();
     let differs = content.iter().zip(&expected).position(|(found, expected)| found != expected);
     assert_eq!(differs, None, "{}: not what was written there", path.display());
     assert_eq!(content.len(), expected.len(), "{}: longer than what was written", path.display());

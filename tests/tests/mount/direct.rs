@@ -315,8 +315,8 @@ fn over_our_pages(script: &str, look: impl Fn(&Hostile)) {
         match command.args(["-c", script]).arg(directory.path().join("new")).output() {
             Err(error) => uvfs_skip::lacking(format_args!("no python3 ({error})")),
             Ok(output) => {
-                let told = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{opens:?}: {told}");
+                let printed = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{opens:?}: {printed}");
                 look(&hostile);
             }
         }

@@ -80,46 +80,46 @@ fn name(name: &str) -> Name<'_> {
     Name::new(name.as_bytes()).unwrap()
 }
 
-/// Every kind of change by `caller`; calls `told` with the news that every other frontend must have got.
-fn change_everything(scene: &Scene, caller: &Caller, mut told: impl FnMut(&str, Vec<String>)) {
+/// Every kind of change by `caller`; calls `check` with the news that every other frontend must have got.
+fn change_everything(scene: &Scene, caller: &Caller, mut check: impl FnMut(&str, Vec<String>)) {
     let Scene { vfs, .. } = scene;
     let root = vfs.root();
     let entry = |called: &str| format!("{called} in {}", root.id().0);
     let inode = |node: &Node| format!("inode {}", node.id().0);
     let file = scene.make(caller, root, "file", NewKind::Regular);
-    told("create", vec![entry("file")]);
+    check("create", vec![entry("file")]);
     let directory = scene.make(caller, root, "directory", NewKind::Directory);
-    told("mkdir", vec![entry("directory")]);
+    check("mkdir", vec![entry("directory")]);
     vfs.link(caller, &file, root, name("more")).unwrap();
-    told("link", vec![entry("more"), inode(&file)]);
+    check("link", vec![entry("more"), inode(&file)]);
     vfs.rename(caller, (root, name("more")), (root, name("moved")), RenameMode::NoReplace).unwrap();
-    told("rename", vec![entry("more"), entry("moved"), inode(&file)]);
+    check("rename", vec![entry("more"), entry("moved"), inode(&file)]);
     let mode = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
     let open = vfs.open(caller, &file, mode).unwrap();
-    told("open with O_TRUNC", vec![inode(&file)]);
+    check("open with O_TRUNC", vec![inode(&file)]);
     let reference = open.reference();
     vfs.write(caller, &file, reference, 0, b"some text").unwrap();
-    told("write", vec![inode(&file)]);
+    check("write", vec![inode(&file)]);
     vfs.append(caller, &file, reference, b", more").unwrap();
-    told("append", vec![inode(&file)]);
+    check("append", vec![inode(&file)]);
     vfs.allocate(caller, &file, reference, AllocateMode::Extend, 0, 100).unwrap();
-    told("allocate", vec![inode(&file)]);
+    check("allocate", vec![inode(&file)]);
     vfs.copy_range(caller, (&file, reference, 0), (&file, reference, 50), 4).unwrap();
-    told("copy", vec![inode(&file)]);
+    check("copy", vec![inode(&file)]);
     let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
     vfs.set_attributes(caller, &file, None, &set).unwrap();
-    told("chmod", vec![inode(&file)]);
+    check("chmod", vec![inode(&file)]);
     vfs.set_xattr(caller, &file, b"user.x", b"y", XattrMode::Any).unwrap();
-    told("setxattr", vec![inode(&file)]);
+    check("setxattr", vec![inode(&file)]);
     vfs.remove_xattr(caller, &file, b"user.x").unwrap();
-    told("removexattr", vec![inode(&file)]);
+    check("removexattr", vec![inode(&file)]);
     drop(open);
     vfs.unlink(caller, root, name("moved")).unwrap();
-    told("unlink", vec![entry("moved"), inode(&file)]);
+    check("unlink", vec![entry("moved"), inode(&file)]);
     vfs.unlink(caller, root, name("file")).unwrap();
-    told("unlink", vec![entry("file"), inode(&file)]);
+    check("unlink", vec![entry("file"), inode(&file)]);
     vfs.remove_directory(caller, root, name("directory")).unwrap();
-    told("rmdir", vec![entry("directory")]);
+    check("rmdir", vec![entry("directory")]);
     drop(directory);
 }
 

@@ -376,7 +376,7 @@ impl Mounted {
         // Some requests the kernel sends once, and hears that it need not send them.
         File::open(self.directory.path().join("first")).unwrap().sync_all().unwrap();
         File::open(self.directory.path()).unwrap().sync_all().unwrap();
-        let told = |(at, row): (usize, &Row)| {
+        let measure = |(at, row): (usize, &Row)| {
             let path = self.directory.path().join(format!("row-{at}"));
             let failed = |error: io::Error| panic!("{}: {error}", row.call);
             (row.before)(&path).unwrap_or_else(failed);
@@ -386,7 +386,7 @@ impl Mounted {
             *after.get_mut("statfs").expect("they came") -= STATFS;
             in_words(&before, &after)
         };
-        ROWS.iter().enumerate().map(told).collect()
+        ROWS.iter().enumerate().map(measure).collect()
     }
 
     fn end(self) {

@@ -21,7 +21,7 @@ use uvfs_vfs::{
     VfsConfig, Waits,
 };
 
-const NOBODY: u32 = 65534;
+const USER: u32 = 65534;
 /// More than one user has workers, readers included.
 const STUCK: usize = 100;
 
@@ -180,7 +180,7 @@ fn another_users_misses_go_on_beside_stuck_ones() {
     let mut read = None;
     mounted.beside_stuck(|| {
         let other = std::thread::spawn(move || {
-            rustix::thread::set_thread_res_uid(None, rustix::fs::Uid::from_raw(NOBODY), None)
+            rustix::thread::set_thread_res_uid(None, rustix::fs::Uid::from_raw(USER), None)
                 .unwrap();
             // Not open, not in the page cache: every step of it asks the store.
             fs::read(path).map(|content| content.len())

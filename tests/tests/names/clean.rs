@@ -361,8 +361,8 @@ fn one_level_tells_what_all_levels_tell() {
         let level = scene.vfs.resident_level(directory.node());
         assert_eq!(level.rest, Resident::default());
         assert_eq!(level.own, expected.remove(&Vec::new()).unwrap_or_default(), "{place}");
-        let told = level.children.iter().map(|one| (one.name.clone().unwrap(), one.resident));
-        assert_eq!(told.collect::<std::collections::BTreeMap<_, _>>(), expected, "{place}");
+        let counted = level.children.iter().map(|one| (one.name.clone().unwrap(), one.resident));
+        assert_eq!(counted.collect::<std::collections::BTreeMap<_, _>>(), expected, "{place}");
         for child in &level.children {
             let towards = |below| scene.vfs.child_towards(directory.node(), below);
             assert_eq!(towards(child.inode), Some(child.inode));

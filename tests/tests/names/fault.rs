@@ -132,8 +132,8 @@ fn at_every_step(kind: &str, fault: &Fault, expected: i32) {
             let removes = |made: &Made| matches!(made.call, Call::Rename | Call::Unlink);
             let asked_after =
                 made.call == Call::Attributes && journal[struck.2..at - 1].iter().any(removes);
-            let told = if asked_after && expected > 0 { 0 } else { expected };
-            assert_eq!(struck.1, told, "{what}: not what the caller was told");
+            let reported = if asked_after && expected > 0 { 0 } else { expected };
+            assert_eq!(struck.1, reported, "{what}: not what the caller was told");
             assert_consistent(hostile, &vfs, &what);
         }
     }

@@ -864,8 +864,8 @@ fn lookups_and_walks_agree() {
             let name = Name::new(text.as_bytes()).unwrap();
             let number = |answer: Lookup| answer.found().map(|found| found.node.number());
             let walked: Result<u64> = d.stat(text).map(|found| found.number);
-            let told = scene.vfs.lookup(&Caller::root(), d.node(), name).and_then(number);
-            assert_eq!((errno(&walked), walked.ok()), (errno(&told), told.ok()), "{text}");
+            let found = scene.vfs.lookup(&Caller::root(), d.node(), name).and_then(number);
+            assert_eq!((errno(&walked), walked.ok()), (errno(&found), found.ok()), "{text}");
             let tried = scene.vfs.try_lookup(d.node(), name).map(number);
             assert!(tried.is_some(), "{text} is cached in round {round}");
         }

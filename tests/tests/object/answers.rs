@@ -202,8 +202,9 @@ fn each_reason_why_a_bucket_does_not_open_has_its_own_error() {
     assert!(matches!(is(400, "Whatever"), StoreError::Refused(_)));
     assert!(matches!(meets(Fault::Half), StoreError::Broken(_)));
     assert!(matches!(meets(Fault::Cut), StoreError::Broken(_) | StoreError::Unreachable(_)));
-    let nobody = Address::parse("//bucket?endpoint=http://127.0.0.1:1&anonymous=true", |_| None);
-    let refused = S3Store::connect(&nobody.unwrap()).unwrap_err();
+    let not_served =
+        Address::parse("//bucket?endpoint=http://127.0.0.1:1&anonymous=true", |_| None);
+    let refused = S3Store::connect(&not_served.unwrap()).unwrap_err();
     assert!(matches!(refused, StoreError::Unreachable(_)), "{refused}");
     assert_eq!(server.unsigned(), 12, "nothing is signed where the source says so");
 }
@@ -269,11 +270,11 @@ fn faults_while_writing_lose_nothing_and_show_no_part() {
             // Three in a row are one more than are tried.
             file.write_all_at(0, b"S").unwrap();
             server.plan([fault; 12]);
-            let told = file.sync(SyncMode::All);
+            let outcome = file.sync(SyncMode::All);
             let there = server.content(&name).unwrap();
             let new = [b"S", &content[1..]].concat();
             assert!(there == content || there == new, "{fault:?}: a part");
-            assert!(told.is_err() || there == new, "{fault:?}: told, and not there");
+            assert!(outcome.is_err() || there == new, "{fault:?}: told, and not there");
             while server.planned() > 0 {
                 let _ = root.stat("nothing");
             }

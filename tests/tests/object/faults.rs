@@ -104,7 +104,7 @@ struct Story<'a> {
 
 impl Story<'_> {
     fn begins(&mut self, step: String) {
-        self.steps.push((step, self.server.told().len()));
+        self.steps.push((step, self.server.recorded().len()));
     }
 }
 
@@ -113,11 +113,11 @@ impl Drop for Story<'_> {
         if !std::thread::panicking() {
             return;
         }
-        let told = self.server.told();
+        let recorded = self.server.recorded();
         for (at, (step, from)) in self.steps.iter().enumerate() {
-            let end = self.steps.get(at + 1).map_or(told.len(), |(_, from)| *from);
+            let end = self.steps.get(at + 1).map_or(recorded.len(), |(_, from)| *from);
             eprintln!("{step}");
-            told[*from..end].iter().for_each(|line| eprintln!("    {line}"));
+            recorded[*from..end].iter().for_each(|line| eprintln!("    {line}"));
         }
     }
 }

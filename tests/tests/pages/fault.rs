@@ -99,7 +99,7 @@ struct Script {
     files: [File; 2],
     possible: Possible,
     /// Errors that fsync returned to each open file.
-    told: [Vec<i32>; 2],
+    returned: [Vec<i32>; 2],
 }
 
 type Step = (&'static str, fn(&mut Script) -> Result<()>);
@@ -133,7 +133,7 @@ impl Script {
     fn new(store: Hostile, top: Directory) -> Self {
         let open = || top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
         let files = [open(), open()];
-        Self { store, top, files, possible: Possible::new(), told: Default::default() }
+        Self { store, top, files, possible: Possible::new(), returned: Default::default() }
     }
 
     fn note<T>(
@@ -213,7 +213,7 @@ impl Script {
                 let there = stored(&self.store, "a");
                 assert_eq!(self.possible.wrong(&there), None, "in the store after fsync");
             }
-            Err(error) => self.told[by].push(error.errno()),
+            Err(error) => self.returned[by].push(error.errno()),
         }
         result
     }
@@ -295,7 +295,7 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
             for by in [0, 1] {
                 let _ = script.sync(by);
             }
-            let told = script.told.clone();
+            let returned = script.returned.clone();
             for by in [0, 1] {
                 script.sync(by).expect("told once");
             }
@@ -305,12 +305,15 @@ fn at_every_call(what: &str, fault: &Fault, expected: i32) {
                 let errno = if expected == -1 { libc::EIO } else { expected };
                 // Only the store's own append counts here.
                 let own = append && made.call == Call::Write;
-                assert!(own || told == [vec![errno], vec![errno]], "told {told:?}");
+                assert!(own || returned == [vec![errno], vec![errno]], "told {returned:?}");
             } else if matches!(made.call, Call::Sync | Call::SetAttributes) {
-                let own = told.iter().map(Vec::len).sum::<usize>();
-                assert!(own <= 1, "only the caller gets the error: {told:?}");
+                let own = returned.iter().map(Vec::len).sum::<usize>();
+                assert!(own <= 1, "only the caller gets the error: {returned:?}");
             } else {
-                assert!(told.iter().all(Vec::is_empty), "nothing that concerns them: {told:?}");
+                assert!(
+                    returned.iter().all(Vec::is_empty),
+                    "nothing that concerns them: {returned:?}"
+                );
             }
             for (at, (name, errno, _)) in results.iter().enumerate() {
                 let late = name.starts_with("fsync") && at > step;
@@ -684,8 +687,11 @@ fn random_faults(kind: Kind, files: u64, seed: u64, length: Duration) {
     let errors = vfs.statistics().pages.write_errors;
     for records in &all {
         for by in [0, 1] {
-            let told = records.handles[by].sync(SyncMode::All).is_err();
-            assert!(told || files > 1 || records.counted[by] == errors, "an error was not told");
+            let returned = records.handles[by].sync(SyncMode::All).is_err();
+            assert!(
+                returned || files > 1 || records.counted[by] == errors,
+                "an error was not told"
+            );
             records.handles[by].sync(SyncMode::All).expect("told once");
         }
         records.check(&records.handles[0].read_to_end().unwrap(), "in the end");

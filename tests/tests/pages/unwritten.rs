@@ -32,7 +32,7 @@ fn write(vfs: &Arc<Vfs>, path: &str, bytes: usize) -> uvfs_vfs::File {
 }
 
 /// Paths, bytes and the store's error.
-fn told(files: Vec<uvfs_vfs::Unwritten>) -> Vec<String> {
+fn lines(files: Vec<uvfs_vfs::Unwritten>) -> Vec<String> {
     files.iter().map(ToString::to_string).collect()
 }
 
@@ -51,7 +51,7 @@ fn what_was_lost_is_named_by_path_at_the_end() {
         let files = [write(&vfs, "a/b/x", 5000), write(&vfs, "y\n", 10), write(&vfs, "gone", 10)];
         top.rename("a/b", "a/c", RenameMode::Replace).unwrap();
         top.remove_file("gone").unwrap();
-        let before = told(vfs.unwritten());
+        let before = lines(vfs.unwritten());
         assert!(before.contains(&"/a/c/x: 5000 bytes".to_string()), "{kind:?}: {before:?}");
         refuse_writes(&store);
         drop(files);
@@ -59,8 +59,8 @@ fn what_was_lost_is_named_by_path_at_the_end() {
         assert!(lost.iter().all(|file| matches!(file.error, Some(Error::NoSpace))), "{lost:?}");
         let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
         let expected = [format!("/a/c/x: 5000 bytes: {full}"), format!("/y\\n: 10 bytes: {full}")];
-        assert_eq!(told(lost), expected, "{kind:?}: not what was removed");
-        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}: once");
+        assert_eq!(lines(lost), expected, "{kind:?}: not what was removed");
+        assert_eq!(lines(vfs.end()), [""; 0], "{kind:?}: once");
     }
 }
 
@@ -112,7 +112,7 @@ fn what_is_written_while_the_end_looks_for_names_is_not_dropped() {
         let lost: Vec<_> = lost.into_iter().filter_map(|file| file.path).collect();
         assert_eq!(lost, [b"a/x".to_vec()], "{kind:?}");
         store.behave();
-        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}");
+        assert_eq!(lines(vfs.end()), [""; 0], "{kind:?}");
         assert_eq!(difference(&stored(&store, "late"), &[7; 5000]), None, "{kind:?}");
     }
 }
@@ -123,9 +123,9 @@ fn a_store_that_takes_everything_loses_nothing() {
     for kind in kinds() {
         let (vfs, store) = scene(kind);
         let file = write(&vfs, "x", 5000);
-        assert_eq!(told(vfs.unwritten()), ["/x: 5000 bytes"], "{kind:?}");
+        assert_eq!(lines(vfs.unwritten()), ["/x: 5000 bytes"], "{kind:?}");
         drop(file);
-        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}");
+        assert_eq!(lines(vfs.end()), [""; 0], "{kind:?}");
         assert_eq!(stored(&store, "x"), vec![7; 5000], "{kind:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Rules for language: forms that a reader has to read twice are counted, and their number may only fall.
 //!
 //! # Boundary
-//! Reads comments of Rust files and the prose of documents. Skips code, literals, fences and text in backticks. Dated
-//! records (decisions, results, older parts of the changelog) stay unchanged.
+//! Reads comments and identifiers of Rust files and the prose of documents. Skips literals, fences and text in backticks.
+//! Dated records (decisions, results, older parts of the changelog) stay unchanged.
 //!
 //! # Why
 //! `CONTRIBUTING.md` asks for plain technical English. A comment with `who` for a thread hides which thread. Weakness:
@@ -18,6 +18,14 @@ const PEOPLE: &[&str] =
 /// Idioms, each of which stands for one of the field's verbs.
 const IDIOMS: &[&str] =
     &["let go", "lets go", "come in", "comes in", "came in", "for want of", "as above", "in vain"];
+/// Words that identifiers do not have besides [`PEOPLE`]: a value has the name of its content, a test that of its actor.
+const NO_NAME: &[&str] = &["everybody", "told"];
+/// Files with such identifiers, and on how many lines.
+const NAMES_LEFT: &[(&str, usize)] = &[
+    ("crates/fuse/src/dispatch/perform.rs", 6),
+    ("crates/fuse/src/notify.rs", 32),
+    ("crates/vfs/src/unwritten.rs", 6),
+];
 /// Documents that record a decision or measurement at a date, or that a test prints from code.
 const RECORDS: &[&str] = &["docs/decisions/", "bench/results/", "docs/reference"];
 
@@ -34,7 +42,44 @@ const LONG_HEADERS: &[(&str, usize)] = &[
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
     let (mut faults, headers) = found(tree);
     faults.extend(risen(headers, LONG_HEADERS));
+    faults.extend(risen(names(tree), NAMES_LEFT));
     faults
+}
+
+/// The identifiers of `tree` with a word for an actor, one for each line.
+fn names(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".rs")) {
+        for (line, code, _) in Code::new(text).lines() {
+            let mut names = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_bad =
+                |word: &String| PEOPLE.contains(&word.as_str()) || NO_NAME.contains(&word.as_str());
+            if let Some(name) = names.find(|name| words_of(name).iter().any(is_bad)) {
+                faults.push(Fault::new(
+                    path,
+                    line,
+                    format!("`{name}`: name the actor or the content"),
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// The words of an identifier in any of Rust's styles, in small letters.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_small = false;
+    for letter in name.chars() {
+        if letter == '_' || letter.is_uppercase() && was_small {
+            words.push(String::new());
+        }
+        was_small = letter.is_lowercase();
+        if let Some(word) = words.last_mut().filter(|_| letter != '_') {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    words
 }
 
 /// The forms and the long headers of `tree`.
@@ -104,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn people_and_idioms_are_found_in_comments_and_prose_alone() {
+    fn people_and_idioms_are_found_in_comments_and_prose() {
         let source = "//! Who waits for the user who asks.\nfn who() { \"who\"; } // lets go\n/// `who` is whole\n";
         let said = [
             "a.rs:1: \"who\": name the actor",
@@ -121,6 +166,21 @@ mod tests {
         let text = "# Changes\n\n## Unreleased\n\nA thread waits.\n\n## 0.1\n\nWho waits.\n";
         assert!(check("CHANGELOG.md", text).is_empty());
         assert_eq!(check("CHANGELOG.md", &text.replace("A thread", "Nobody")).len(), 1);
+    }
+
+    #[test]
+    fn people_are_found_in_identifiers() {
+        let names = |text: &str| -> Vec<String> {
+            let faults = names(&Tree::made_up(&[("a.rs", text)]));
+            faults.iter().map(ToString::to_string).collect()
+        };
+        let said = "a.rs:2: `an_error_is_told`: name the actor or the content";
+        assert_eq!(names("\nfn an_error_is_told() {}\n"), [said]);
+        for text in ["struct Nobody;", "let told = 1;", "const AS_NOBODY: u8 = 1;", "IsTold"] {
+            assert_eq!(names(text).len(), 1, "{text}");
+        }
+        let fine = "fn the_one_whose_head() {} // told\nlet then = \"who\"; Untold\n";
+        assert_eq!(names(fine), [""; 0]);
     }
 
     #[test]

@@ -388,18 +388,19 @@ mod tests {
         set_mode(&scratch.path("d"), 0o700);
         let inode = scratch.lookup(folder, "f").unwrap();
         scratch.close_descriptors();
-        let nobody = Caller::new(65_534, 65_534, &[]);
-        let file = scratch.backend.open_files().open(&nobody, inode, OpenMode::READ_WRITE).unwrap();
+        let other_user = Caller::new(65_534, 65_534, &[]);
+        let file =
+            scratch.backend.open_files().open(&other_user, inode, OpenMode::READ_WRITE).unwrap();
         let open = FileRef { inode, file };
         assert_eq!(scratch.backend.data().read(open, 0, &mut [0; 16]).unwrap(), 7);
         let all = SetAttributes { mode: Some(0o640), size: Some(3), ..SetAttributes::default() };
         let unopened = FileRef::unopened(inode);
         assert_eq!(
-            scratch.backend.inodes().set_attributes(&nobody, unopened, &all).unwrap().mode,
+            scratch.backend.inodes().set_attributes(&other_user, unopened, &all).unwrap().mode,
             0o640
         );
         let set = scratch.backend.xattrs().unwrap().set_xattr(
-            &nobody,
+            &other_user,
             inode,
             b"user.a",
             b"x",

@@ -177,16 +177,16 @@ impl Watches {
         }
     }
 
-    /// The name `name` of `parent` was answered: with another object than `told` before, or than another thread may
+    /// The name `name` of `parent` was answered: with another object than `recorded` before, or than another thread may
     /// have been told.
     pub(super) fn entry_found_changed(
         &self,
         parent: InodeId,
         name: Name<'_>,
-        told: Option<InodeId>,
+        changed: Option<InodeId>,
     ) {
         self.sink.entry_changed(parent, name);
-        told.into_iter().for_each(|told| self.sink.inode_changed(told));
+        changed.into_iter().for_each(|changed| self.sink.inode_changed(changed));
     }
 
     /// The object `inode` was found to differ from what another thread may have been told.
@@ -322,11 +322,12 @@ impl Watches {
         directory.hear();
         let now = host.descriptor(directory).and_then(|open| stat_at(open.as_fd(), name));
         let there = now.as_ref().ok().and_then(|stat| host.nodes.find(stat));
-        let told = directory.child(name);
-        let same = match (told, &now) {
+        let recorded = directory.child(name);
+        let same = match (recorded, &now) {
             (None, Err(Error::NotFound)) => true,
-            (Some(told), Ok(_)) => {
-                told.is_settled && there.as_ref().is_some_and(|there| there.id == told.inode)
+            (Some(recorded), Ok(_)) => {
+                recorded.is_settled
+                    && there.as_ref().is_some_and(|there| there.id == recorded.inode)
             }
             _ => false,
         };
@@ -341,7 +342,7 @@ impl Watches {
             self.sink.entry_changed(directory.id, name);
         }
         self.sink.inode_changed(directory.id);
-        if let Some(child) = told.and_then(|told| host.nodes.get(told.inode)) {
+        if let Some(child) = recorded.and_then(|recorded| host.nodes.get(recorded.inode)) {
             // If it was removed, its descriptor must not keep it alive on the host.
             if !host.files.has(child.id) {
                 child.slot.close_unless_pinned();
@@ -349,7 +350,9 @@ impl Watches {
             self.sink.inode_changed(child.id);
         }
         // If it was written before it came here, the event of that led to its old name.
-        if let Some(moved) = there.filter(|there| told.is_none_or(|told| told.inode != there.id)) {
+        if let Some(moved) =
+            there.filter(|there| recorded.is_none_or(|recorded| recorded.inode != there.id))
+        {
             self.sink.inode_changed(moved.id);
         }
         Verdict::Changed

@@ -391,7 +391,8 @@ mod tests {
         let name = Name::new(b"lost+found").unwrap();
         let found = backend.names().lookup(&Caller::root(), InodeId::ROOT, name).unwrap();
         let (number, generation) = found.inode.parts();
-        let ask = |id| backend.inodes().attributes(FileRef::unopened(id)).map(|told| told.number);
+        let ask =
+            |id| backend.inodes().attributes(FileRef::unopened(id)).map(|answer| answer.number);
         assert_eq!(ask(found.inode).unwrap(), u64::from(number));
         let another = InodeId::of(number, generation.wrapping_add(1));
         assert!(matches!(ask(another), Err(Error::Stale)));

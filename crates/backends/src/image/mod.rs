@@ -103,16 +103,16 @@ impl ImageBackend {
     /// The inode that the core knows as `id`.
     fn inode(&self, id: InodeId) -> Result<Inode> {
         if id == InodeId::ROOT {
-            return self.told(self.image.inode(uvfs_ext::ROOT));
+            return self.reported(self.image.inode(uvfs_ext::ROOT));
         }
         let (number, generation) = id.parts();
-        let inode = self.told(self.image.inode(number))?;
+        let inode = self.reported(self.image.inode(number))?;
         // Its number is another object's by now.
         if inode.generation() == generation { Ok(inode) } else { Err(Error::Stale) }
     }
 
     /// The image's result; its faults are logged, because an errno has no room for them.
-    fn told<T>(&self, result: uvfs_ext::Result<T>) -> Result<T> {
+    fn reported<T>(&self, result: uvfs_ext::Result<T>) -> Result<T> {
         result.map_err(|error| match error {
             uvfs_ext::Error::Io(error) => Error::from(error),
             uvfs_ext::Error::NotDirectory => Error::NotDirectory,
@@ -126,7 +126,7 @@ impl ImageBackend {
 
     fn entry(&self, number: u32) -> Result<Entry> {
         self.poisoned.guarded(number, || {
-            let inode = self.told(self.image.inode(number))?;
+            let inode = self.reported(self.image.inode(number))?;
             Ok(Entry { inode: id_of(&inode), attributes: self.attributes_of(&inode)? })
         })
     }

@@ -12,7 +12,7 @@ impl Names for ImageBackend {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         self.poisoned.guarded(number_of(parent), || {
             let parent = self.inode(parent)?;
-            let found = self.told(self.image.lookup(&parent, name.as_bytes()))?;
+            let found = self.reported(self.image.lookup(&parent, name.as_bytes()))?;
             self.entry(found.ok_or(Error::NotFound)?)
         })
     }
@@ -36,7 +36,7 @@ impl Names for ImageBackend {
                     }
                 }
             });
-            self.told(listed)?;
+            self.reported(listed)?;
             failed.map_or(Ok(()), Err)
         })
     }
@@ -95,7 +95,7 @@ impl Inodes for ImageBackend {
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
         self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
-            self.told(self.image.read_link(&inode))
+            self.reported(self.image.read_link(&inode))
         })
     }
 }
@@ -111,7 +111,7 @@ impl Data for ImageBackend {
                 }
                 None => self.image.read(&inode, offset, into),
             };
-            self.told(read)
+            self.reported(read)
         })
     }
 
@@ -128,7 +128,7 @@ impl Data for ImageBackend {
             let block = u64::from(self.image.superblock().block_size);
             let mut passed = Passed::default();
             for window in windows(offset / block..size.div_ceil(block)) {
-                for run in self.told(self.image.map_on(&inode, window, &mut passed))? {
+                for run in self.reported(self.image.map_on(&inode, window, &mut passed))? {
                     let data = matches!(run.place, Place::At(_));
                     if data == (target == SeekTarget::Data) {
                         return Ok((run.logical * block).max(offset).min(size));
@@ -147,7 +147,7 @@ impl Xattrs for ImageBackend {
     fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
-            self.told(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
+            self.reported(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
         })
     }
 
@@ -158,7 +158,7 @@ impl Xattrs for ImageBackend {
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
         self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
-            let mut names = self.told(self.image.xattr_names(&inode))?;
+            let mut names = self.reported(self.image.xattr_names(&inode))?;
             // As the kernel's own file systems: others do not see that there are any.
             names.retain(|name| caller.is_privileged() || !name.starts_with(b"trusted."));
             Ok(names)
@@ -168,7 +168,7 @@ impl Xattrs for ImageBackend {
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
         self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
-            self.told(self.image.xattr_names(&inode)).map(Some)
+            self.reported(self.image.xattr_names(&inode)).map(Some)
         })
     }
 
@@ -198,7 +198,7 @@ impl Export for ImageBackend {
     fn parent_of(&self, directory: InodeId) -> Result<Entry> {
         self.poisoned.guarded(number_of(directory), || {
             let inode = self.inode(directory)?;
-            let parent = self.told(self.image.lookup(&inode, b".."))?;
+            let parent = self.reported(self.image.lookup(&inode, b".."))?;
             self.entry(parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?)
         })
     }

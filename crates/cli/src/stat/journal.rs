@@ -219,9 +219,9 @@ mod tests {
             Ok(report(commits.get()))
         };
         let seen = watch(Some(Duration::from_millis(1)), ask).unwrap();
-        let told = seen.to_json();
+        let shown = seen.to_json();
         assert_eq!(
-            told["journal"],
+            shown["journal"],
             json!({
                 "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000, "queue_depth": 8,
                 "flush_requests": 4, "flush_ns": 16_000_000, "flush_ns_max": 90_000_000,

@@ -1,6 +1,6 @@
 //! `uvfs cached` in live uvfs mounts: the caches of uvfs itself, by directory.
 
-use crate::cleaning::{as_nobody, check_line, check_refused};
+use crate::cleaning::{as_other_user, check_line, check_refused};
 use crate::common::{LIMIT, Place, can_mount, eventually, finish, run, uvfs, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -154,7 +154,7 @@ fn a_mount_that_does_not_answer_is_refused_with_the_way_out() {
     let below = |name: &str| format!("{}/{name}", place.mnt());
     check_refused(&["cached", &below("none")], 1, &["No such file", "existing directory"]);
     check_refused(&["cached", &below("file")], 1, &["Not a directory", "that it is in"]);
-    if let Some(mut command) = as_nobody() {
+    if let Some(mut command) = as_other_user() {
         let outcome = finish(command.args(["cached", place.mnt()]));
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         check_line(&outcome, &[place.mnt(), "not permitted", "run as root or as the user who"]);

@@ -141,7 +141,7 @@ fn the_whole_machine_needs_the_flag_no_directory_and_root() {
     let outcome = run(&["drop", "--system", "--dry-run", "--json", "1"]);
     let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert!(json["before"]["page_cache_bytes"].as_u64().unwrap() > 0);
-    if let Some(mut command) = as_nobody() {
+    if let Some(mut command) = as_other_user() {
         let outcome = finish(command.args(["drop", "--system", "1"]));
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         check_line(&outcome, &["/proc/sys/vm/drop_caches: Permission denied", "run as root"]);
@@ -149,7 +149,7 @@ fn the_whole_machine_needs_the_flag_no_directory_and_root() {
 }
 
 /// The program as a user without rights; prints the reason if that is impossible.
-pub(crate) fn as_nobody() -> Option<std::process::Command> {
+pub(crate) fn as_other_user() -> Option<std::process::Command> {
     if !rustix::process::geteuid().is_root() {
         uvfs_skip::skip("becoming another user needs root");
         return None;
@@ -233,7 +233,7 @@ fn what_a_user_may_not_open_is_counted_and_said() {
     mode(&place.source.join("secret"), 0o600).unwrap();
     // From the temporary folder on, others may enter.
     mode(place.source.parent().unwrap(), 0o755).unwrap();
-    let Some(mut command) = as_nobody() else { return };
+    let Some(mut command) = as_other_user() else { return };
     let request = format!("1:{}", place.src());
     let outcome = finish(command.args(["drop", "--json", &request]));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -245,7 +245,7 @@ fn what_a_user_may_not_open_is_counted_and_said() {
     let counted = json["files"]["with_pages"] == 1;
     assert!(counted || json["files"]["not_countable"] == 1, "by what the kernel tells: {json}");
 
-    let Some(mut command) = as_nobody() else { return };
+    let Some(mut command) = as_other_user() else { return };
     let outcome = finish(command.args(["cached", place.src()]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("not looked at: 2 not permitted"), "{outcome:?}");

@@ -1,6 +1,6 @@
 //! `uvfs drop` in live uvfs mounts: the cleaned entries, the kept ones, and the refusals.
 
-use crate::cleaning::{as_nobody, check_line, check_refused, clean_file, pages, place};
+use crate::cleaning::{as_other_user, check_line, check_refused, clean_file, pages, place};
 use crate::common::{
     Outcome, Place, can_mount, eventually, finish, is_mounted, pid_in, run, uvfs, wait,
 };
@@ -204,7 +204,7 @@ fn requests_in_a_mount_are_refused_by_path_cause_and_remedy() {
     check_refused(&["drop", &whole, "--mount", place.mnt()], 2, &[&whole, "write 3 without"]);
     check_refused(&["drop", "3", "--mount", place.src()], 1, &[place.src(), "nothing is mounted"]);
     check_refused(&["drop", "3"], 2, &["which directory?", "--mount", "--system"]);
-    if let Some(mut command) = as_nobody() {
+    if let Some(mut command) = as_other_user() {
         let outcome = finish(command.args(["drop", "3", "--mount", place.mnt()]));
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         check_line(&outcome, &[place.mnt(), "not permitted", "run as root or as the user who"]);

@@ -18,8 +18,8 @@ fn installed() -> (TempDir, PathBuf) {
 }
 
 /// `uvfs-contention` in `folder`: prints its name and its arguments, and ends with 7.
-fn put(folder: &Path, who: &str, mode: u32) {
-    let script = format!("#!/bin/sh\nprintf '{who}'; printf ' <%s>' \"$@\"; exit 7\n");
+fn put(folder: &Path, name: &str, mode: u32) {
+    let script = format!("#!/bin/sh\nprintf '{name}'; printf ' <%s>' \"$@\"; exit 7\n");
     let text = folder.join("text");
     fs::write(&text, script).expect("a fresh folder");
     fs::set_permissions(&text, fs::Permissions::from_mode(mode)).expect("ours");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
 
 /// The statuses that the document has, by command.
-fn told() -> HashMap<String, Vec<i32>> {
+fn documented() -> HashMap<String, Vec<i32>> {
     let document = include_str!("../../../../docs/exit-status.md");
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| {
@@ -18,7 +18,7 @@ fn told() -> HashMap<String, Vec<i32>> {
 
 #[test]
 fn commands_end_as_the_document_says() {
-    let told = told();
+    let documented = documented();
     let gone = "/no/such/place";
     let cases: &[(&[&str], i32)] = &[
         (&["mount", "memory:", gone], 1),
@@ -70,7 +70,7 @@ fn commands_end_as_the_document_says() {
         let code = outcome.code.expect("a status");
         // The analyser is there or not.
         assert!(*expected == -1 || code == *expected, "{line:?}: {outcome:?}");
-        if let Some(statuses) = told.get(line[0]) {
+        if let Some(statuses) = documented.get(line[0]) {
             assert!(statuses.contains(&code), "{line:?}: {code} is not in the document");
         }
         if code == 1 {
@@ -78,7 +78,7 @@ fn commands_end_as_the_document_says() {
         }
     }
     let tried = |command: &String| cases.iter().any(|(line, _)| line[0] == *command);
-    let left: Vec<_> = told.keys().filter(|one| !tried(one)).collect();
+    let left: Vec<_> = documented.keys().filter(|one| !tried(one)).collect();
     assert_eq!(left, ["mount.fuse.uvfs"], "a command that is not tried");
 }
 
@@ -90,12 +90,12 @@ fn settings_that_cannot_be_read_are_a_failure() {
 
 #[test]
 fn the_helper_of_mount_has_the_statuses_of_mount() {
-    let told = &told()["mount.fuse.uvfs"];
+    let documented = &documented()["mount.fuse.uvfs"];
     let helper = |arguments: &[&str]| {
         let outcome = finish(uvfs().arg0("mount.fuse.uvfs").args(arguments));
         outcome.code.expect("a status")
     };
     let (usage, failed) = (helper(&[]), helper(&["memory:", "/no/such/place"]));
     assert_eq!((usage, failed), (1, 32));
-    assert!(told.contains(&usage) && told.contains(&failed) && told.contains(&2));
+    assert!(documented.contains(&usage) && documented.contains(&failed) && documented.contains(&2));
 }

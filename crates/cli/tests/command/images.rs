@@ -64,12 +64,12 @@ pub(crate) fn done(arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Runs the program, which refuses and prints `told`.
-pub(crate) fn refused(arguments: &[&str], told: &str) {
+/// Runs the program, which refuses and prints `message`.
+pub(crate) fn refused(arguments: &[&str], message: &str) {
     let outcome = run(arguments);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let lines = outcome.stderr.lines().count();
-    assert!(outcome.stderr.contains(told) && lines == 1, "{}: not {told}", outcome.stderr);
+    assert!(outcome.stderr.contains(message) && lines == 1, "{}: not {message}", outcome.stderr);
 }
 
 /// The object at each path below `root`: mode, links, owner, size, time of change, contents or text.
@@ -190,8 +190,8 @@ fn names_of_a_device_that_cannot_be_made_are_counted_and_the_rest_is_extracted()
     without.args(["--bounding-set", "-mknod", env!("CARGO_BIN_EXE_uvfs"), "image", "extract"]);
     without.arg(&image).arg("/").arg(&target).stdout(Stdio::piped()).stderr(Stdio::piped());
     let outcome = finish(&mut without);
-    let told = "copied, but not kept: 2 devices, pipes or sockets\n";
-    assert!(outcome.code == Some(1) && outcome.stderr.ends_with(told), "{outcome:?}");
+    let message = "copied, but not kept: 2 devices, pipes or sockets\n";
+    assert!(outcome.code == Some(1) && outcome.stderr.ends_with(message), "{outcome:?}");
     assert_same(&tree(&target), &tree(&place.source));
 }
 
@@ -385,10 +385,10 @@ fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     let place = Place::new();
     let Some(image) = image(&place, &["-O", "^metadata_csum"]) else { return };
     let good = fs::read(&image).unwrap();
-    let check = |bytes: &[u8], told: &str| {
+    let check = |bytes: &[u8], message: &str| {
         fs::write(&image, bytes).unwrap();
-        refused(&["mount", text(&image), place.mnt()], told);
-        refused(&["image", "check", text(&image)], told);
+        refused(&["mount", text(&image), place.mnt()], message);
+        refused(&["image", "check", text(&image)], message);
         assert!(!is_mounted(&place.mountpoint));
     };
     check(&good[..good.len() / 2], "truncated");

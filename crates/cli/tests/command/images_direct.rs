@@ -22,8 +22,8 @@ fn cached(image: &Path) -> Option<u64> {
     let asked = fincore.args(["--bytes", "--noheadings", "--output", "RES"]).arg(image).output();
     match asked {
         Ok(asked) if asked.status.success() => {
-            let told = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
-            Some(told.parse().unwrap())
+            let printed = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+            Some(printed.parse().unwrap())
         }
         _ => {
             uvfs_skip::lacking("no fincore (Debian: util-linux)");
@@ -157,6 +157,6 @@ fn an_image_in_memory_stays_with_the_host_and_says_so() {
     done(&["unmount", place.mnt()]);
     sound(&host.image);
     let direct = format!("{}?direct=true", text(&host.image));
-    let told = "its file system is in memory; leave direct=true out";
-    refused(&["mount", &direct, place.mnt()], told);
+    let message = "its file system is in memory; leave direct=true out";
+    refused(&["mount", &direct, place.mnt()], message);
 }

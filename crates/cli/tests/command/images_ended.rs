@@ -109,8 +109,8 @@ fn a_commit_that_fails_is_reported_with_its_cause_and_its_losses() {
         assert!(writing.ends_with(&format!(" UTC: {whole}")), "{report}");
     }
     let outcome = run(&["image", "commit", place.mnt()]);
-    let told = format!("{}: writing has ended: {whole}", place.mnt());
-    assert!(outcome.code == Some(1) && outcome.stderr.contains(&told), "{outcome:?}");
+    let message = format!("{}: writing has ended: {whole}", place.mnt());
+    assert!(outcome.code == Some(1) && outcome.stderr.contains(&message), "{outcome:?}");
     let outcome = run(&["unmount", place.mnt()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(!is_mounted(&place.mountpoint));
@@ -163,9 +163,9 @@ fn an_image_that_was_removed_is_lost_as_a_whole_and_nothing_is_called_safe() {
     assert!(row(&report, "writing").ends_with(why), "{report}");
     let outcome = run(&["unmount", place.mnt()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let told = format!("{}/: lost 2.9 MiB: {why}", place.mnt());
-    assert!(outcome.stderr.contains(&told), "no {told} in\n{}", outcome.stderr);
-    let told = format!("{}: ended, and 2.9 MiB of all files are lost with ", place.mnt());
-    assert!(outcome.stderr.contains(&told), "no {told} in\n{}", outcome.stderr);
+    let message = format!("{}/: lost 2.9 MiB: {why}", place.mnt());
+    assert!(outcome.stderr.contains(&message), "no {message} in\n{}", outcome.stderr);
+    let message = format!("{}: ended, and 2.9 MiB of all files are lost with ", place.mnt());
+    assert!(outcome.stderr.contains(&message), "no {message} in\n{}", outcome.stderr);
     assert!(!fs::read_to_string(&log).unwrap().contains("safe"));
 }

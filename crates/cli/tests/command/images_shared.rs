@@ -56,8 +56,8 @@ fn a_device_is_written_by_the_kernel_or_by_us_and_never_by_both() {
     if !kernel_mounts() {
         return uvfs_skip::lacking("the kernel mounts no image here");
     }
-    let told = format!("the kernel has it mounted on {}; unmount that first", text(&theirs));
-    refused(&["mount", &device.0, place.mnt()], &told);
+    let message = format!("the kernel has it mounted on {}; unmount that first", text(&theirs));
+    refused(&["mount", &device.0, place.mnt()], &message);
     fs::write(theirs.join("file"), "the kernel's").unwrap();
     rustix::mount::unmount(&theirs, UnmountFlags::empty()).unwrap();
     place.mount_daemon(&device.0, &[]);
@@ -93,7 +93,7 @@ fn an_image_that_goes_away_under_its_mount_is_noticed() {
             "was cut to 2097152 bytes",
         ),
     ];
-    for (harm, told) in harms {
+    for (harm, message) in harms {
         let place = Place::new();
         let Some(image) = created(&place, "disk.img", "32M") else { return };
         let log = place.source.join("log");
@@ -102,15 +102,18 @@ fn an_image_that_goes_away_under_its_mount_is_noticed() {
         let file = File::create(place.mountpoint.join("file")).unwrap();
         file.sync_all().unwrap();
         harm(&image);
-        let is_told = || fs::read_to_string(&log).unwrap().contains(told);
-        eventually("the log says it", is_told);
-        assert!(file.sync_all().is_err(), "{told}");
-        assert!(fs::write(place.mountpoint.join("more"), "more").is_err(), "{told}");
+        let is_logged = || fs::read_to_string(&log).unwrap().contains(message);
+        eventually("the log says it", is_logged);
+        assert!(file.sync_all().is_err(), "{message}");
+        assert!(fs::write(place.mountpoint.join("more"), "more").is_err(), "{message}");
         let summary = done(&["stat", place.mnt()]).stdout;
-        assert_eq!(summary.contains("source now           removed"), told.starts_with("removed"));
+        assert_eq!(
+            summary.contains("source now           removed"),
+            message.starts_with("removed")
+        );
         drop(file);
         let outcome = run(&["unmount", place.mnt()]);
-        assert_eq!(outcome.code, Some(1), "{told}: {outcome:?}");
+        assert_eq!(outcome.code, Some(1), "{message}: {outcome:?}");
         assert!(!is_mounted(&place.mountpoint));
     }
 }
@@ -134,10 +137,10 @@ fn a_mount_waits_for_the_end_of_the_last_one() {
     rustix::mount::unmount(&place.mountpoint, UnmountFlags::empty()).unwrap();
     let mut again = uvfs();
     let mut again = again.args(["mount", text(&image), place.mnt(), "--daemon"]).spawn().unwrap();
-    let mut told = String::new();
-    BufReader::new(again.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    let mut line = String::new();
+    BufReader::new(again.stderr.take().unwrap()).read_line(&mut line).unwrap();
     let pid = daemon.as_raw_nonzero();
-    assert!(told.contains(&format!("waiting for the end of its last mount (pid {pid})")), "{told}");
+    assert!(line.contains(&format!("waiting for the end of its last mount (pid {pid})")), "{line}");
     kill_process(daemon, Signal::CONT).unwrap();
     assert!(wait(&mut again).success());
     assert_eq!(fs::read(place.mountpoint.join("file")).unwrap(), b"contents");

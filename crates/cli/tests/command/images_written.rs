@@ -32,8 +32,8 @@ pub(crate) fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> 
 /// e2fsck finds no fault in it.
 pub(crate) fn sound(image: &Path) {
     let judged = Command::new("e2fsck").arg("-fn").arg(image).output().unwrap();
-    let told = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&judged.stdout);
+    assert!(judged.status.success(), "{printed}");
 }
 
 /// The kernel's own mount of an image.
@@ -49,8 +49,8 @@ impl Kernel {
         match mount.stderr(Stdio::piped()).output() {
             Ok(done) if done.status.success() => Some(Self(at)),
             Ok(done) => {
-                let told = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                uvfs_skip::lacking(format_args!("the kernel mounts no image here: {told}"));
+                let printed = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                uvfs_skip::lacking(format_args!("the kernel mounts no image here: {printed}"));
                 None
             }
             Err(error) => {
@@ -321,10 +321,11 @@ fn a_group_that_is_set_aside_is_logged_once() {
     }
     let place = Place::new();
     let Some(image) = created(&place, "disk.img", "16M") else { return };
-    let told = Command::new("dumpe2fs").arg(&image).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
+    let printed = Command::new("dumpe2fs").arg(&image).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
     let number = |label: &str| -> u64 {
-        let behind = told.split_once(label).unwrap_or_else(|| panic!("no {label} in {told}")).1;
+        let behind =
+            printed.split_once(label).unwrap_or_else(|| panic!("no {label} in {printed}")).1;
         let digits: String = behind.trim_start().chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap()
     };

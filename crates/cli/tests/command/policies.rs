@@ -1,6 +1,6 @@
 //! `uvfs policy` and `uvfs mount --policy`: marks, their output, and refusals.
 
-use crate::cleaning::{as_nobody, check_line, check_refused};
+use crate::cleaning::{as_other_user, check_line, check_refused};
 use crate::common::{Place, can_mount, finish, run};
 use serde_json::{Value, json};
 use std::fs;
@@ -185,7 +185,7 @@ fn what_cannot_be_marked_is_refused_before_anything_is() {
     let in_file = format!("{photos}/file");
     check_refused(&["policy", "keep", &photos, &in_file], 1, &[&in_file, "Not a directory"]);
     check_refused(&["policy", place.src()], 1, &[place.src()]);
-    if let Some(mut command) = as_nobody() {
+    if let Some(mut command) = as_other_user() {
         let outcome = finish(command.args(["policy", "keep", &photos]));
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         check_line(&outcome, &[place.mnt(), "not permitted", "run as root or as the user who"]);

@@ -31,7 +31,7 @@ fn systemd_is_notified_when_the_mount_is_there_and_when_it_ends() {
     let path = place.source.join("notify");
     let listener = UnixDatagram::bind(&path).unwrap();
     listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let told = || {
+    let received = || {
         let mut bytes = [0; 64];
         let length = listener.recv(&mut bytes).expect("a message");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -44,10 +44,10 @@ fn systemd_is_notified_when_the_mount_is_there_and_when_it_ends() {
     command.env("NOTIFY_SOCKET", &path).stderr(journal).stdout(Stdio::null());
     command.env("JOURNAL_STREAM", format!("{}:{}", seen.dev(), seen.ino()));
     let mut child = command.spawn().unwrap();
-    assert_eq!(told(), "READY=1");
+    assert_eq!(received(), "READY=1");
     assert!(is_mounted(&place.mountpoint), "not before it is there");
     rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(received(), "STOPPING=1");
     assert_eq!(wait(&mut child).code(), Some(0));
     let log = fs::read_to_string(&errors).unwrap();
     assert!(log.starts_with("<6>memory:: mounted on ") && log.lines().count() > 1, "{log}");

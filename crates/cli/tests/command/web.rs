@@ -103,9 +103,9 @@ fn mounted() -> Place {
 /// The cached bytes of `name`, in a level of the mount's root.
 fn cached(page: &Page, place: &Place, name: &str) -> u64 {
     let asked = json!({"mountpoint": place.mnt(), "directory": "/"});
-    let (status, told) = page.ask("POST /api/level", &asked);
-    assert_eq!(status, "200", "{told}");
-    let children = told["level"]["children"].as_array().expect("a list");
+    let (status, answer) = page.ask("POST /api/level", &asked);
+    assert_eq!(status, "200", "{answer}");
+    let children = answer["level"]["children"].as_array().expect("a list");
     let child = children.iter().find(|child| child["name"] == name);
     child.and_then(|child| child["pages"]["bytes"].as_u64()).unwrap_or(0)
 }
@@ -149,14 +149,14 @@ fn a_directory_is_looked_at_and_dropped_by_http() {
         assert_eq!(fields(&text).as_deref(), Some(status), "{text}");
     }
     assert_eq!(cached(&page, &place, "photos"), 3 << 20, "nothing was dropped");
-    let (status, told) = page.ask("POST /api/drop", &drop);
-    assert_eq!((status.as_str(), &told["page_bytes"]), ("200", &json!(3 << 20)), "{told}");
+    let (status, answer) = page.ask("POST /api/drop", &drop);
+    assert_eq!((status.as_str(), &answer["page_bytes"]), ("200", &json!(3 << 20)), "{answer}");
     assert_eq!(cached(&page, &place, "photos"), 0);
     assert_eq!(cached(&page, &place, "music"), 1 << 20);
     let missing = json!({"mountpoint": place.mnt(), "directory": "/none"});
-    let (status, told) = page.ask("POST /api/drop", &missing);
+    let (status, answer) = page.ask("POST /api/drop", &missing);
     assert_eq!(status, "409");
-    assert!(told["error"].as_str().unwrap().contains("no such directory"), "{told}");
+    assert!(answer["error"].as_str().unwrap().contains("no such directory"), "{answer}");
     page.end();
 }
 
@@ -172,9 +172,9 @@ fn a_page_of_one_mount_tells_of_no_other() {
     assert_eq!(figures["mounts"].as_array().map(Vec::len), Some(1), "{figures}");
     let asked = json!({"mountpoint": other.mnt(), "directory": "/"});
     for line in ["POST /api/level", "POST /api/drop"] {
-        let (status, told) = page.ask(line, &asked);
-        assert_eq!(status, "409", "{told}");
-        assert!(told["error"].as_str().unwrap().contains("not a mount of this page"), "{told}");
+        let (status, answer) = page.ask(line, &asked);
+        assert_eq!(status, "409", "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains("not a mount of this page"), "{answer}");
     }
     page.end();
 }
@@ -244,16 +244,19 @@ fn a_directory_whose_name_ends_in_a_newline_is_refused_and_no_other_is_dropped()
     assert_eq!((music, cached(&page, &place, "music\n")), (1 << 20, 4096), "both are shown");
     for line in ["POST /api/drop", "POST /api/level"] {
         let asked = json!({"mountpoint": place.mnt(), "directory": "/music\n"});
-        let (status, told) = page.ask(line, &asked);
-        assert!(status != "200" && told.to_string().contains("newline"), "{line}: {status} {told}");
+        let (status, answer) = page.ask(line, &asked);
+        assert!(
+            status != "200" && answer.to_string().contains("newline"),
+            "{line}: {status} {answer}"
+        );
     }
     let refused = run(&["drop", &format!("3:{}/music\n\n", place.mnt())]);
     assert!(refused.code != Some(0) && refused.stderr.contains("newline"), "{refused:?}");
     let kept = [cached(&page, &place, "music"), cached(&page, &place, "music\n")];
     assert_eq!(kept, [1 << 20, 4096], "nothing was dropped");
     let inside = json!({"mountpoint": place.mnt(), "directory": "/photos/20\n19"});
-    let (status, told) = page.ask("POST /api/drop", &inside);
-    assert_eq!(status, "200", "{told}");
+    let (status, answer) = page.ask("POST /api/drop", &inside);
+    assert_eq!(status, "200", "{answer}");
     assert_eq!(cached(&page, &place, "photos"), photos - 4096);
     page.end();
 }

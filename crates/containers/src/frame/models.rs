@@ -176,13 +176,13 @@ fn model_last_reference_frees() {
         let page = page.unlock();
         std::mem::forget(page.clone());
         std::mem::forget(page);
-        let part = |world: &World, who: &'static str| {
+        let part = |world: &World, which: &'static str| {
             let page = PageRef::from_reference(&world.arena, ID);
             world.watched.get();
             drop(page);
             // A thread that can allocate the frame is its only user.
             if let Some(fresh) = world.arena.allocate() {
-                reached(who);
+                reached(which);
                 world.watched.set(1);
                 std::mem::forget(fresh);
             }

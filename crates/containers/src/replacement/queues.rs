@@ -231,8 +231,8 @@ impl Queues {
         if self.remove(frame) {
             let all = [&mut self.once, &mut self.small, &mut self.main, &mut self.keep];
             // The eviction of a `Once` page does not mean that pages of other queues can be evicted.
-            let told = if place == Place::Once { 1 } else { all.len() };
-            for queue in all.into_iter().take(told) {
+            let concerned = if place == Place::Once { 1 } else { all.len() };
+            for queue in all.into_iter().take(concerned) {
                 queue.vain = queue.vain.saturating_sub(VAIN_PER_DEPARTURE);
             }
         }

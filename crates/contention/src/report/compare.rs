@@ -50,7 +50,7 @@ pub(super) fn change(change: &Change) -> String {
     }
 }
 
-fn is_told(change: &Change) -> bool {
+fn is_change(change: &Change) -> bool {
     change.status != Status::Same
 }
 
@@ -94,8 +94,8 @@ fn sentences(comparison: &Comparison) -> Vec<String> {
         changed(lines_of, Status::More),
         changed(lines_of, Status::Less)
     ));
-    let told = comparison.fields.iter().find(|row| is_told(&row.latency));
-    if let Some(field) = told {
+    let dearest = comparison.fields.iter().find(|row| is_change(&row.latency));
+    if let Some(field) = dearest {
         lines.push(format!(
             "The field that changed most is `{}`: {} -> {} cycles of latency, {} -> {} transfers.",
             clean(&field.name, 60),
@@ -168,10 +168,10 @@ pub fn compare_text(comparison: &Comparison, options: &Options) -> String {
 }
 
 fn rows_text(title: &str, rows: &[Row], options: &Options) -> String {
-    let told = || rows.iter().filter(|row| is_told(&row.latency) || is_told(&row.transfers));
+    let changed = || rows.iter().filter(|row| is_change(&row.latency) || is_change(&row.transfers));
     let shown = options.top.max(1) * 2;
     let mut text = format!("\n{}", heading(title, options));
-    if told().next().is_none() {
+    if changed().next().is_none() {
         let _ = writeln!(text, "no change that the seeds can tell ({} compared)", rows.len());
         return text;
     }
@@ -184,7 +184,7 @@ fn rows_text(title: &str, rows: &[Row], options: &Options) -> String {
         Column::number("new", 4),
         Column::word("", u8::MAX),
     ]);
-    for row in told().take(shown) {
+    for row in changed().take(shown) {
         let [latency, transfers] = [&row.latency, &row.transfers].map(both);
         let mut line = vec![row.name.clone()];
         line.extend(latency);
@@ -194,9 +194,9 @@ fn rows_text(title: &str, rows: &[Row], options: &Options) -> String {
         table.push(is_dearer(&row.latency), line);
     }
     text.push_str(&table.text(options.width, options.colour));
-    let (told, all) = (told().count(), rows.len());
-    if told > shown || told < all {
-        let _ = writeln!(text, "{told} of {all} changed, {} shown", told.min(shown));
+    let (changed, all) = (changed().count(), rows.len());
+    if changed > shown || changed < all {
+        let _ = writeln!(text, "{changed} of {all} changed, {} shown", changed.min(shown));
     }
     text
 }

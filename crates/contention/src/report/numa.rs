@@ -27,14 +27,14 @@ fn totals(numa: &Numa) -> [(&'static str, &Change); 4] {
 }
 
 fn sentences(numa: &Numa) -> Vec<String> {
-    let told = match numa.cycles.status {
+    let significance = match numa.cycles.status {
         Status::Same => "; the spread of the seeds is as large",
         Status::Unclear => "; with one seed there is no interval",
         _ => "",
     };
     let mut lines = vec![
         format!(
-            "The same {} on one node and on {}: {} -> {} cycles ({}){told}.",
+            "The same {} on one node and on {}: {} -> {} cycles ({}){significance}.",
             plural(numa.cores as u64, "core"),
             numa.nodes,
             large(numa.cycles.old.mean),

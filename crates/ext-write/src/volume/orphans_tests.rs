@@ -52,8 +52,8 @@ impl Orphanage {
     fn crash(&self, about: &str) {
         let device = Arc::new(WritableMemory::new(self.device.bytes()));
         Volume::open(device.clone()).unwrap().close().unwrap();
-        let (status, told, _) = self.workshop.fsck(&device.bytes(), &["-fn"]);
-        assert_eq!(status, 0, "{about}: {told}");
+        let (status, printed, _) = self.workshop.fsck(&device.bytes(), &["-fn"]);
+        assert_eq!(status, 0, "{about}: {printed}");
     }
 }
 

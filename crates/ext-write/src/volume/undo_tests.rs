@@ -70,8 +70,8 @@ impl Failing {
         self.volume.close().unwrap();
         // Opening the image completes an interrupted operation of several steps.
         Volume::open(self.device.clone()).unwrap().close().unwrap();
-        let (status, told, _) = self.workshop.fsck(&self.device.bytes(), &["-fn"]);
-        assert_eq!(status, 0, "{about}: {told}");
+        let (status, printed, _) = self.workshop.fsck(&self.device.bytes(), &["-fn"]);
+        assert_eq!(status, 0, "{about}: {printed}");
         self.volume = Volume::open(self.device.clone()).unwrap();
     }
 }

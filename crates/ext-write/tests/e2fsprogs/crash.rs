@@ -430,9 +430,9 @@ fn pages(on: &Recorded) {
 }
 
 #[derive(Default)]
-struct Told(Vec<String>);
+struct Faults(Vec<String>);
 
-impl Observer for Told {
+impl Observer for Faults {
     fn fault(&mut self, fault: &Fault) {
         self.0.push(fault.to_string());
     }
@@ -442,9 +442,9 @@ impl Observer for Told {
 fn checked(bytes: Vec<u8>) -> Result<(), String> {
     let image = Image::open(Arc::new(MemoryDevice::new(bytes)));
     let image = image.map_err(|error| format!("reading: {error}"))?;
-    let mut told = Told::default();
-    check(&image, &mut told).map_err(|error| error.to_string())?;
-    if told.0.is_empty() { Ok(()) } else { Err(told.0.join("; ")) }
+    let mut faults = Faults::default();
+    check(&image, &mut faults).map_err(|error| error.to_string())?;
+    if faults.0.is_empty() { Ok(()) } else { Err(faults.0.join("; ")) }
 }
 
 /// The faults of the state after a crash, if it has any.
@@ -533,13 +533,13 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize, data: 
             Err(what) => panic!("{about}, with the superblock torn: {what}"),
         }
         if state % 8 == 0 {
-            let (status, told, _) = workshop.fsck(&after, &["-fn"]);
-            assert_eq!(status, 0, "{about}: {told}");
+            let (status, printed, _) = workshop.fsck(&after, &["-fn"]);
+            assert_eq!(status, 0, "{about}: {printed}");
             // By e2fsck alone; it completes the list of orphans.
-            let (status, told, theirs) = workshop.fsck(&torn, &["-fp"]);
-            assert!(status <= 1, "{about}: {told}");
-            let (status, told, _) = workshop.fsck(&theirs, &["-fn"]);
-            assert_eq!(status, 0, "{about}: {told}");
+            let (status, printed, theirs) = workshop.fsck(&torn, &["-fp"]);
+            assert!(status <= 1, "{about}: {printed}");
+            let (status, printed, _) = workshop.fsck(&theirs, &["-fn"]);
+            assert_eq!(status, 0, "{about}: {printed}");
             let _ = open(theirs);
         }
         if state % 4 == 1 {
@@ -582,13 +582,13 @@ fn fdatasync_waits_for_a_flush_that_began_after_its_write() {
         let commit = scope.spawn(|| volume.sync().unwrap());
         has_begun.recv().unwrap();
         volume.write(file, 0, &[2; 1024]).unwrap();
-        let (tell, told) = mpsc::channel();
+        let (tell, received) = mpsc::channel();
         let sync = scope.spawn(|| {
             tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
             drop(tell);
             volume.fdatasync(file).unwrap();
         });
-        let thread = std::path::Path::new("/proc").join(told.recv().unwrap()).join("stat");
+        let thread = std::path::Path::new("/proc").join(received.recv().unwrap()).join("stat");
         let sleeps = || {
             let stat = std::fs::read_to_string(&thread).unwrap_or_default();
             stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
@@ -642,8 +642,8 @@ fn transactions_write_no_superblock_without_a_cause() {
     assert_eq!(image.superblock().last_orphan(), held.0.number, "what is needed is in the journal");
     volume.forget(held.0.number).unwrap();
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.record().cut(device.moment()), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.record().cut(device.moment()), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
 }
 
 macro_rules! workloads {

@@ -99,8 +99,8 @@ fn nodes_of_scattered_blocks_are_reserved_for_the_size_of_a_block() {
     }
     assert_eq!(volume.room().reserved_blocks, 0);
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
     let image = open(device.bytes());
     let inode = at(&image, "scattered");
     assert!(whole(&image, &inode) == file.bytes);
@@ -129,8 +129,8 @@ fn a_file_whose_root_is_full_has_its_first_node_reserved() {
     files.iter_mut().for_each(|file| file.write_all_back(&volume));
     assert_eq!(volume.room().reserved_blocks, 0);
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
 }
 
 /// Blocks that the running transaction has freed are no room for data that waits: a commit has to bring them first.
@@ -265,8 +265,8 @@ fn accepted_data_is_written_on_a_full_volume() {
             files.iter_mut().for_each(|file| file.write_all_back(&volume));
             assert_eq!(volume.room().reserved_blocks, 0, "seed {seed}");
             volume.close().unwrap();
-            let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-            assert_eq!(status, 0, "seed {seed}: {told}");
+            let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+            assert_eq!(status, 0, "seed {seed}: {printed}");
             let image = open(device.bytes());
             for (number, file) in files.iter().enumerate() {
                 let found = whole(&image, &at(&image, &format!("f{number}")));

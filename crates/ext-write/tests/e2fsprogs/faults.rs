@@ -51,9 +51,9 @@ fn check_losses(losses: &Losses, volume: &Volume, next: &Volume) -> u64 {
             Some((inode.generation(), read))
         };
         let (now, then) = (contents(volume).unwrap(), contents(next));
-        let told = lost.iter().find(|lost| lost.inode.number == number);
+        let reported = lost.iter().find(|lost| lost.inode.number == number);
         let missing = if then.is_some_and(|then| then == now) { 0 } else { now.1.len() as u64 };
-        assert_eq!(told.map_or(0, |told| told.bytes), missing, "inode {number}");
+        assert_eq!(reported.map_or(0, |reported| reported.bytes), missing, "inode {number}");
     }
     lost.iter().map(|lost| lost.bytes).sum()
 }
@@ -94,8 +94,8 @@ fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
         bytes_lost += lost.map_or(0, |lost| check_losses(&lost, &volume, &next));
         next.close().unwrap();
         if number % 4 == 0 {
-            let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-            assert_eq!(status, 0, "{plan:?}: {told}");
+            let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+            assert_eq!(status, 0, "{plan:?}: {printed}");
         }
         let image = open(device.bytes());
         for (name, fill) in &stable {
@@ -159,8 +159,8 @@ fn a_failed_write_of_data_costs_that_write_alone() {
     }
     volume.close().unwrap();
     let bytes = device.device().bytes();
-    let (status, told, _) = workshop.fsck(&bytes, &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&bytes, &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
     let image = open(bytes);
     let found = whole(&image, &at(&image, "file"));
     assert_eq!(

@@ -134,8 +134,8 @@ fn flags_forbid_what_the_kernel_forbids() {
             volume.read(there.file, 0, &mut read).unwrap();
             assert_eq!(read, *BYTES, "{flags}, {name}");
             volume.close().unwrap();
-            let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-            assert_eq!(status, 0, "{flags}, {name}: {told}");
+            let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+            assert_eq!(status, 0, "{flags}, {name}: {printed}");
         }
     }
 }

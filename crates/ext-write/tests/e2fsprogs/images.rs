@@ -52,9 +52,9 @@ impl Workshop {
         let path = self.path("judged.img");
         fs::write(&path, image).unwrap();
         let output = Command::new("e2fsck").args(arguments).arg(&path).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code().unwrap_or(-1), told, fs::read(&path).unwrap())
+        (output.status.code().unwrap_or(-1), printed, fs::read(&path).unwrap())
     }
 }
 

@@ -47,8 +47,8 @@ pub(crate) fn volume(image: &[u8]) -> (Arc<WritableMemory>, Volume) {
 }
 
 fn judge(workshop: &Workshop, bytes: &[u8], about: &dyn std::fmt::Debug) {
-    let (status, told, _) = workshop.fsck(bytes, &["-fn"]);
-    assert_eq!(status, 0, "{about:?}: {told}");
+    let (status, printed, _) = workshop.fsck(bytes, &["-fn"]);
+    assert_eq!(status, 0, "{about:?}: {printed}");
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn trees_of_extents_grow_and_shrink() {
 
 /// An image as a crash would leave it now, after e2fsck replayed it.
 fn judge_replayed(workshop: &Workshop, bytes: &[u8]) {
-    let (status, told, replayed) = workshop.fsck(bytes, &["-fy", "-E", "journal_only"]);
-    assert!(status <= 1, "{told}");
+    let (status, printed, replayed) = workshop.fsck(bytes, &["-fy", "-E", "journal_only"]);
+    assert!(status <= 1, "{printed}");
     judge(workshop, &replayed, &"replayed");
 }
 
@@ -306,12 +306,12 @@ fn a_listing_tells_each_name_once_while_others_come_and_go() {
         for number in 0..300 {
             volume.link(file, directory, name("stays", number).as_bytes()).unwrap();
         }
-        let (mut told, mut position, mut step) = (BTreeMap::<Vec<u8>, u32>::new(), 0, 0);
+        let (mut met, mut position, mut step) = (BTreeMap::<Vec<u8>, u32>::new(), 0, 0);
         loop {
             let (listed, ended) = volume.list_held(directory, position, 7, false).unwrap();
             for one in listed {
                 position = one.next;
-                *told.entry(one.name).or_default() += 1;
+                *met.entry(one.name).or_default() += 1;
             }
             if ended {
                 break;
@@ -325,10 +325,10 @@ fn a_listing_tells_each_name_once_while_others_come_and_go() {
             }
         }
         for number in 0..300 {
-            let times = told.get(name("stays", number).as_bytes());
+            let times = met.get(name("stays", number).as_bytes());
             assert_eq!(times, Some(&1), "{options:?}: {number}");
         }
-        assert!(told.values().all(|times| *times == 1), "{options:?}");
+        assert!(met.values().all(|times| *times == 1), "{options:?}");
         volume.close().unwrap();
         judge(&workshop, &device.bytes(), &options);
     }
@@ -430,7 +430,7 @@ fn what_is_not_written_is_refused_by_name_and_left_alone() {
         return;
     }
     let workshop = Workshop::new();
-    for (options, told) in [
+    for (options, message) in [
         (&["-t", "ext2", "-b", "1024"][..], "no journal"),
         (&["-t", "ext3", "-b", "1024", "-J", "size=1"], "extents"),
         (&["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "inline_data"], "inline_data"),
@@ -441,10 +441,10 @@ fn what_is_not_written_is_refused_by_name_and_left_alone() {
         let device = Arc::new(WritableMemory::new(image.clone()));
         let error = Volume::open(device.clone()).unwrap_err();
         assert!(
-            matches!(error, Error::NotWritable(_)) && error.to_string().contains(told),
+            matches!(error, Error::NotWritable(_)) && error.to_string().contains(message),
             "{error}"
         );
-        assert!(device.bytes() == image, "{told}: it was not touched");
+        assert!(device.bytes() == image, "{message}: it was not touched");
     }
 }
 

@@ -71,8 +71,8 @@ fn a_full_volume_refuses_only_what_needs_a_block() {
     assert!(volume.room().free_blocks < 6 && free > 60, "the kept blocks went to nodes");
     volume.truncate(set_aside, (BLOCKS << 10) - 500).unwrap();
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
     let image = open(device.bytes());
     assert!(whole(&image, &at(&image, "set aside")) == expected[..expected.len() - 500]);
     assert!(whole(&image, &at(&image, "sub/new"))[..98 * 1024] == [2; 98 * 1024]);
@@ -111,8 +111,8 @@ fn a_full_index_refuses_a_name_there_and_nothing_else() {
     volume.unlink(full, &long(7)).unwrap();
     volume.link(file, full, &long(7)).unwrap();
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
     let image = open(device.bytes());
     assert_eq!(at(&image, "other/file").links(), count as u16 + 1);
     assert_eq!(at(&image, "other/moved").kind(), Some(Kind::Directory));
@@ -155,6 +155,6 @@ fn buffers_may_leave_at_any_moment() {
         made.unwrap();
     });
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
 }

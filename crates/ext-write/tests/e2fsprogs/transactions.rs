@@ -22,18 +22,18 @@ const NEVER: u8 = 200;
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 
 /// Adds nothing when a transaction ends; records freed blocks.
-struct Nobody(Mutex<Vec<Range<u64>>>);
+struct NoOwner(Mutex<Vec<Range<u64>>>);
 
 static FREED: LockClass = LockClass::new(401, "test-freed", "blocks that may be used again");
 static GATE: LockClass = LockClass::new(402, "test-gate", "whether flushes return");
 
-impl Nobody {
+impl NoOwner {
     fn new() -> Self {
         Self(Mutex::new(&FREED, Vec::new()))
     }
 }
 
-impl Owner for Nobody {
+impl Owner for NoOwner {
     fn closing(&self, _: &mut Handle<'_>) -> Result<(), Error> {
         Ok(())
     }
@@ -120,7 +120,7 @@ struct Ran {
 
 fn run(device: &Arc<Recorder>, transactions: u8) -> Ran {
     let (store, places) = store(device.clone());
-    let nobody = Nobody::new();
+    let no_owner = NoOwner::new();
     let mut stable = vec![(device.moment(), 0)];
     let mut random = Random(3);
     let mut checkpoints = Vec::new();
@@ -133,7 +133,7 @@ fn run(device: &Arc<Recorder>, transactions: u8) -> Ran {
         drop(handle);
         let before = (device.moment(), store.counts().checkpoints);
         if random.below(3) > 0 {
-            store.commit(store.running(), &nobody).unwrap();
+            store.commit(store.running(), &no_owner).unwrap();
             stable.push((device.moment(), number));
         }
         if random.below(8) == 0 {
@@ -179,19 +179,20 @@ fn a_transaction_is_there_whole_or_not_at_all_wherever_it_is_cut() {
                 bytes.chunks(1024).any(|block| number(block) < promised)
             }));
             if seed % 40 == 0 {
-                let (status, told, theirs) = workshop.fsck(&torn, &["-fy", "-E", "journal_only"]);
-                assert!(status <= 1, "{told}");
+                let (status, printed, theirs) =
+                    workshop.fsck(&torn, &["-fy", "-E", "journal_only"]);
+                assert!(status <= 1, "{printed}");
                 assert_eq!(registers(&open(theirs.clone())), found, "e2fsck replays the same");
-                let (status, told, _) = workshop.fsck(&theirs, &["-fn"]);
-                assert_eq!(status, 0, "{told}");
+                let (status, printed, _) = workshop.fsck(&theirs, &["-fn"]);
+                assert_eq!(status, 0, "{printed}");
                 let ours: Arc<dyn WriteDevice> = Arc::new(WritableMemory::new(torn));
                 recover(&ours).unwrap();
                 let mut bytes = vec![0; ours.length() as usize];
                 ours.read_at(0, &mut bytes).unwrap();
                 let image = open(bytes.clone());
                 assert_eq!((image.recovery(), registers(&image)), (None, found), "in its place");
-                let (status, told, _) = workshop.fsck(&bytes, &["-fn"]);
-                assert_eq!(status, 0, "{told}");
+                let (status, printed, _) = workshop.fsck(&bytes, &["-fn"]);
+                assert_eq!(status, 0, "{printed}");
             }
         }
         assert!(seen.len() > 20 && lost > 20, "{seen:?}, {lost} lost without flushes");
@@ -236,21 +237,21 @@ fn freed_metadata_does_not_come_back_over_data() {
     let workshop = Workshop::new();
     let device = Arc::new(Recorder::new(image(&workshop, &[])));
     let (store, places) = store(device.clone());
-    let nobody = Nobody::new();
+    let no_owner = NoOwner::new();
     let change = |number| {
         let mut handle = store.begin(2).unwrap().unwrap();
         set(&mut handle, places[0], number);
     };
     change(1);
-    store.commit(store.running(), &nobody).unwrap();
+    store.commit(store.running(), &no_owner).unwrap();
     change(2);
     let mut handle = store.begin(2).unwrap().unwrap();
     handle.forget(places[0]..places[0] + 1);
     handle.free(places[0]..places[0] + 1);
     drop(handle);
-    assert_eq!(*nobody.0.lock(), [], "a crash now would bring its owner back");
-    store.commit(store.running(), &nobody).unwrap();
-    let freed: Vec<_> = std::mem::take(&mut *nobody.0.lock());
+    assert_eq!(*no_owner.0.lock(), [], "a crash now would bring its owner back");
+    store.commit(store.running(), &no_owner).unwrap();
+    let freed: Vec<_> = std::mem::take(&mut *no_owner.0.lock());
     assert_eq!(freed, [Range { start: places[0], end: places[0] + 1 }]);
     let first = |image: &Image| whole(image, &at(image, "file"))[0];
     // Data of another file, which is written past the journal.
@@ -263,7 +264,7 @@ fn freed_metadata_does_not_come_back_over_data() {
     let mut handle = store.begin(2).unwrap().unwrap();
     handle.replace(places[0], Role::Inodes, contents(5));
     drop(handle);
-    store.commit(store.running(), &nobody).unwrap();
+    store.commit(store.running(), &no_owner).unwrap();
     assert_eq!(first(&open(device.record().cut(device.moment()))), 5);
 }
 
@@ -341,7 +342,7 @@ fn operations_go_on_during_a_commit_and_one_commit_serves_all_waiters() {
     let workshop = Workshop::new();
     let gate = Arc::new(Gate::new(image(&workshop, &[])));
     let (store, places) = store(gate.clone());
-    let nobody = Nobody::new();
+    let no_owner = NoOwner::new();
     let change = |number| {
         let mut handle = store.begin(3).unwrap().unwrap();
         for place in &places[..3] {
@@ -353,7 +354,7 @@ fn operations_go_on_during_a_commit_and_one_commit_serves_all_waiters() {
     gate.close();
     let before = store.counts().commits;
     let last = thread::scope(|scope| {
-        scope.spawn(|| store.commit(first, &nobody).unwrap());
+        scope.spawn(|| store.commit(first, &no_owner).unwrap());
         gate.wait_for_flush();
         // The commit waits for the device with its blocks frozen.
         let waiting: Vec<_> = [2, 3, 4].map(change).into();
@@ -361,8 +362,8 @@ fn operations_go_on_during_a_commit_and_one_commit_serves_all_waiters() {
         assert_eq!(store.read(places[0]).unwrap()[500], 4, "readers see the newest");
         let waiters: Vec<_> = (0..3)
             .map(|_| {
-                let (store, nobody) = (&store, &nobody);
-                scope.spawn(move || store.commit(first + 1, nobody).unwrap())
+                let (store, no_owner) = (&store, &no_owner);
+                scope.spawn(move || store.commit(first + 1, no_owner).unwrap())
             })
             .collect();
         gate.open();
@@ -389,12 +390,12 @@ fn a_commit_waits_for_open_handles_and_new_ones_wait_for_it() {
     let workshop = Workshop::new();
     let device = Arc::new(Recorder::new(image(&workshop, &[])));
     let (store, places) = store(device.clone());
-    let nobody = Nobody::new();
+    let no_owner = NoOwner::new();
     let mut handle = store.begin(4).unwrap().unwrap();
     let transaction = handle.transaction();
     set(&mut handle, places[0], 1);
     thread::scope(|scope| {
-        let commit = scope.spawn(|| store.commit(transaction, &nobody).unwrap());
+        let commit = scope.spawn(|| store.commit(transaction, &no_owner).unwrap());
         // A test cannot see that the thread waits, but that it has not gone past this point.
         for _ in 0..50 {
             thread::yield_now();
@@ -431,17 +432,17 @@ fn a_failed_commit_ends_writing_and_leaves_what_was_stable() {
     for plan in plans {
         let device = Arc::new(Faulty::new(WritableMemory::new(image(&workshop, &[]))));
         let (store, places) = store(device.clone());
-        let nobody = Nobody::new();
+        let no_owner = NoOwner::new();
         let change = |number| {
             let mut handle = store.begin(2)?.unwrap();
             set(&mut handle, places[0], number);
             Ok::<_, Error>(())
         };
         change(1).unwrap();
-        store.commit(store.running(), &nobody).unwrap();
+        store.commit(store.running(), &no_owner).unwrap();
         change(2).unwrap();
         device.plan(plan);
-        let done = store.commit(store.running(), &nobody);
+        let done = store.commit(store.running(), &no_owner);
         let found = registers(&open(device.device().bytes()))[0];
         if done.is_ok() {
             assert_eq!(found, 2, "{plan:?}");
@@ -469,7 +470,7 @@ fn what_is_evicted_comes_back_from_where_it_is_newest() {
     let workshop = Workshop::new();
     let device = Arc::new(Recorder::new(image(&workshop, &[])));
     let (store, places) = store(device);
-    let nobody = Nobody::new();
+    let no_owner = NoOwner::new();
     for round in 1..5 {
         let mut handle = store.begin(20).unwrap().unwrap();
         for (register, place) in (0..).zip(&places) {
@@ -477,7 +478,7 @@ fn what_is_evicted_comes_back_from_where_it_is_newest() {
         }
         drop(handle);
         if round % 2 == 0 {
-            store.commit(store.running(), &nobody).unwrap();
+            store.commit(store.running(), &no_owner).unwrap();
         }
         if round == 4 {
             store.checkpoint().unwrap();

@@ -32,8 +32,8 @@ fn files_that_grow_in_turns_have_few_extents() {
         }
     }
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
     let image = open(device.bytes());
     for (of, name) in ["a", "b", "c"].into_iter().enumerate() {
         let inode = at(&image, name);
@@ -65,6 +65,6 @@ fn windows_are_given_up_where_no_other_block_is_free() {
     volume.unlink(ROOT, b"b").unwrap();
     append(&volume, files[2], &[4; BLOCK as usize]).unwrap();
     volume.close().unwrap();
-    let (status, told, _) = workshop.fsck(&device.bytes(), &["-fn"]);
-    assert_eq!(status, 0, "{told}");
+    let (status, printed, _) = workshop.fsck(&device.bytes(), &["-fn"]);
+    assert_eq!(status, 0, "{printed}");
 }

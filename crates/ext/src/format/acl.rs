@@ -7,7 +7,7 @@ const XATTR_VERSION: u32 = 2;
 const USER: u16 = 2;
 const GROUP: u16 = 8;
 /// The id of an entry that has none.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 /// The value of `system.posix_acl_*` for a list as it is on the disk.
 ///
@@ -31,7 +31,7 @@ pub fn acl_to_xattr(disk: &[u8]) -> Result<Vec<u8>> {
                 behind
             }
             1 | 4 | 0x10 | 0x20 => {
-                xattr.extend_from_slice(&NOBODY.to_le_bytes());
+                xattr.extend_from_slice(&NO_ID.to_le_bytes());
                 behind
             }
             _ => return Err(fault()),

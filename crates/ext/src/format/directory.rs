@@ -115,8 +115,8 @@ impl Image {
                         self.blocks().read_ahead(place..place + ahead);
                     }
                     let block = self.directory_block(directory, place, at)?;
-                    let told = self.entries(directory, &block, at * size, from, tell);
-                    if told.map_err(|error| error.at_block(place))?.is_break() {
+                    let listed = self.entries(directory, &block, at * size, from, tell);
+                    if listed.map_err(|error| error.at_block(place))?.is_break() {
                         return Ok(());
                     }
                 }

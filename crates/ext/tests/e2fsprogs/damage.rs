@@ -38,7 +38,7 @@ fn every_field_of_the_superblock_that_cannot_be_has_its_error() {
         open(image).map(|_| ())
     };
     assert!(with(&[]).is_ok());
-    let told: &[(&str, Changes)] = &[
+    let message: &[(&str, Changes)] = &[
         ("no ext2", &[(0x38, &[0, 0])]),
         ("revision 2", &[(0x4C, &[2])]),
         ("compression", &[(0x60, &[0xC3])]),
@@ -78,9 +78,9 @@ fn every_field_of_the_superblock_that_cannot_be_has_its_error() {
         ("clusters per group", &[(0x65, &[2]), (0x24, &[7, 0, 0, 0])]),
         ("first meta group", &[(0x60, &[0xD2]), (0x104, &[255, 255])]),
     ];
-    for (told, changes) in told {
-        let error = with(changes).expect_err(told).to_string();
-        assert!(error.contains(told), "{changes:?}: {error}, not {told}");
+    for (message, changes) in message {
+        let error = with(changes).expect_err(message).to_string();
+        assert!(error.contains(message), "{changes:?}: {error}, not {message}");
     }
     // A bit that matters to writers only is reported; the image is not refused.
     let mut image = good.clone();
@@ -158,18 +158,21 @@ fn pointers_that_leave_the_volume_or_lead_into_metadata_are_refused() {
     let extent = [&[0, 0, 0, 0, 5, 0, 0, 0][..], &(start as u32).to_le_bytes()].concat();
     let place = good.windows(12).position(|bytes| bytes == extent).unwrap();
     let other = at(&image, "other").number;
-    let check = |offset: usize, bytes: &[u8], told: &str| {
+    let check = |offset: usize, bytes: &[u8], message: &str| {
         let mut bad = good.clone();
         bad[place + offset..place + offset + bytes.len()].copy_from_slice(bytes);
         let image = open(bad).unwrap();
         let broken = at(&image, "file");
         let error = image.map(&broken, 0..5).unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains("inode"), "{error}, not {told}");
+        assert!(error.contains(message) && error.contains("inode"), "{error}, not {message}");
         assert!(
             image.read(&image.inode(other).unwrap(), 0, &mut [0; 10]).is_ok(),
             "the rest is read"
         );
-        assert!(faults(&image).iter().any(|fault| fault.contains(told)), "a check says {told}");
+        assert!(
+            faults(&image).iter().any(|fault| fault.contains(message)),
+            "a check says {message}"
+        );
     };
     check(8, &[255, 255, 255, 255], "outside the volume");
     check(6, &[1, 0], "outside the volume");
@@ -177,13 +180,13 @@ fn pointers_that_leave_the_volume_or_lead_into_metadata_are_refused() {
     check(8, &[1, 0, 0, 0], "belongs to the file system itself");
     check(4, &[0, 0], "overlap or are empty");
     // The head before it: magic, entries, room, depth.
-    let head = |offset: i32, bytes: &[u8], told: &str| {
+    let head = |offset: i32, bytes: &[u8], message: &str| {
         let mut bad = good.clone();
         let from = (place as i32 - 12 + offset) as usize;
         bad[from..from + bytes.len()].copy_from_slice(bytes);
         let image = open(bad).unwrap();
         let error = image.map(&at(&image, "file"), 0..5).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}, not {told}");
+        assert!(error.contains(message), "{error}, not {message}");
     };
     head(0, &[0, 0], "no magic number");
     head(2, &[9, 0], "more entries than room");
@@ -199,13 +202,16 @@ fn entries_that_cannot_be_are_refused() {
     let workshop = Workshop::new();
     let good = plain(&workshop);
     let place = good.windows(6).position(|bytes| bytes == b"\x04\x01file").unwrap() - 6;
-    let check = |offset: usize, bytes: &[u8], told: &str| {
+    let check = |offset: usize, bytes: &[u8], message: &str| {
         let mut bad = good.clone();
         bad[place + offset..place + offset + bytes.len()].copy_from_slice(bytes);
         let image = open(bad).unwrap();
         let root = image.inode(ROOT).unwrap();
         let error = image.lookup(&root, b"nothing").unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains("inode 2: block"), "{error}, not {told}");
+        assert!(
+            error.contains(message) && error.contains("inode 2: block"),
+            "{error}, not {message}"
+        );
     };
     check(4, &[0, 0], "a length that cannot be");
     check(4, &[13, 0], "a length that cannot be");
@@ -372,8 +378,8 @@ fn an_open_file_without_a_name_owns_its_blocks() {
     assert_eq!(faults(&image), [""; 0], "the last one of the list of orphans");
     let number = (12..40).find(|number| image.inode(*number).unwrap().links() == 0).unwrap();
     workshop.debugfs(&path, &[format!("set_inode_field <{number}> dtime 1700000000")]);
-    let told = faults(&read(&path));
-    assert!(told.iter().any(|fault| fault.contains("has no owner")), "deleted: {told:?}");
+    let found = faults(&read(&path));
+    assert!(found.iter().any(|fault| fault.contains("has no owner")), "deleted: {found:?}");
 }
 
 /// With a journal on another device, a check compared no bitmap of blocks. With the number of the block that guards mounts
@@ -389,13 +395,13 @@ fn a_check_compares_bitmaps_whatever_the_journal_and_the_guard_are() {
     bad[SUPER + 0x5C] |= 4;
     let bitmap = u32::from_le_bytes(bad[2048..2052].try_into().unwrap()) as usize;
     bad[bitmap * 1024 + 1023] ^= 0x80;
-    let told = faults(&open(bad).unwrap());
-    assert!(told.iter().any(|fault| fault.contains("block 8192 is marked")), "{told:?}");
+    let found = faults(&open(bad).unwrap());
+    assert!(found.iter().any(|fault| fault.contains("block 8192 is marked")), "{found:?}");
     let mut bad = good;
     bad[SUPER + 0x61] |= 1;
     bad[SUPER + 0x168..SUPER + 0x170].fill(0xFF);
-    let told = faults(&open(bad).unwrap());
-    assert!(told.iter().any(|fault| fault.contains("guards mounts")), "{told:?}");
+    let found = faults(&open(bad).unwrap());
+    assert!(found.iter().any(|fault| fault.contains("guards mounts")), "{found:?}");
 }
 
 /// The power failed while files were truncated: a check called them broken for blocks behind their ends, and for the

@@ -86,7 +86,7 @@ fn damage_in_a_committed_transaction_refuses_the_image() {
     let good = fs::read(&path).unwrap();
     assert_eq!(open(good.clone()).unwrap().recovery().unwrap().blocks, 1);
     let data = good.chunks(1024).position(|block| block == [7; 1024]).unwrap();
-    for (at, told) in [
+    for (at, message) in [
         (data, "checksum of a block that was committed"),
         (data - 1, "block of its log"),
         (data + 1, "checksum of a commit"),
@@ -94,7 +94,7 @@ fn damage_in_a_committed_transaction_refuses_the_image() {
         let mut bad = good.clone();
         bad[at * 1024 + 500] ^= 1;
         let error = open(bad).unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains(&format!("block {at}")), "{error}");
+        assert!(error.contains(message) && error.contains(&format!("block {at}")), "{error}");
     }
     // Without its commit block the transaction was never there.
     let mut cut = good.clone();
@@ -102,11 +102,11 @@ fn damage_in_a_committed_transaction_refuses_the_image() {
     assert_eq!(open(cut).unwrap().recovery().unwrap().transactions, 0);
     // The journal's own superblock.
     let head = good.chunks(1024).position(|block| block[..4] == MAGIC && block[7] == 4).unwrap();
-    for (offset, told) in [(0x0C, "checksum of its superblock"), (0, "no magic number")] {
+    for (offset, message) in [(0x0C, "checksum of its superblock"), (0, "no magic number")] {
         let mut bad = good.clone();
         bad[head * 1024 + offset] ^= 4;
         let error = open(bad).unwrap_err();
-        let expected = if offset == 0x0C { "another size" } else { told };
+        let expected = if offset == 0x0C { "another size" } else { message };
         assert!(error.to_string().contains(expected), "{error}");
     }
     let mut unknown = good.clone();

@@ -198,7 +198,7 @@ impl Bridge {
                     true => gone_is_fine(self.kernel.forget_entry(id, &name.name))?,
                     false => gone_is_fine(self.kernel.ask_again(id, &name.name))?,
                 }
-                self.nodes.missing.told(id, &name);
+                self.nodes.missing.notified(id, &name);
                 self.counters.clean_asked.hit();
                 report.missing += 1;
             }

@@ -225,7 +225,7 @@ impl Pressure {
             }
             for (parent, name) in &names {
                 gone_is_fine(bridge.kernel.ask_again(*parent, &name.name))?;
-                self.server.nodes.missing.told(*parent, name);
+                self.server.nodes.missing.notified(*parent, name);
             }
         }
     }

@@ -373,7 +373,7 @@ fn cleaning_waits_for_notices_about_missing_names() {
     let tree = Tree::new(|_| ());
     let notices = tree.bridge.notices.clone();
     assert!(notices.ask_again(tree.id("sub"), b"no"));
-    let told = Arc::new(Mutex::new(&LOG, Log::default()));
+    let calls = Arc::new(Mutex::new(&LOG, Log::default()));
     let kernel = Fake {
         nodes: tree.bridge.nodes.clone(),
         names: Vec::new(),
@@ -381,14 +381,14 @@ fn cleaning_waits_for_notices_about_missing_names() {
         busy: Vec::new(),
         slow: true,
         fails: None,
-        log: told.clone(),
+        log: calls.clone(),
     };
     let sub = tree.id("sub");
     let (nodes, counters) = (tree.bridge.nodes.clone(), tree.bridge.counters.clone());
     let notifier = std::thread::scope(|scope| {
         let cleaning = scope.spawn(|| {
             tree.clean(Clean::Names);
-            told.lock().again.clone()
+            calls.lock().again.clone()
         });
         let notifier = notices.start(Box::new(kernel), nodes, counters).unwrap();
         assert_eq!(cleaning.join().unwrap(), [(sub, "no".to_owned())]);

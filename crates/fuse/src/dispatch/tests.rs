@@ -129,12 +129,12 @@ impl Front {
 
     /// How `request` is answered; `None`: not at all.
     fn try_ask(&self, request: Request<'_>) -> Option<Sent> {
-        let (tell, told) = mpsc::channel();
+        let (tell, answered) = mpsc::channel();
         let work = self.dispatcher.shared.work.clone();
         let reply = Fake { work, tell, listed: Vec::new(), sent: false };
         let sender = Sender { uid: 0, gid: 0, task: std::process::id() };
         self.dispatcher.dispatch(sender, request, reply);
-        told.recv_timeout(Duration::from_secs(20)).expect("neither answered nor dropped")
+        answered.recv_timeout(Duration::from_secs(20)).expect("neither answered nor dropped")
     }
 
     fn ask(&self, request: Request<'_>) -> Sent {
@@ -572,11 +572,11 @@ fn the_directory_that_is_asked_about_most_is_known() {
     let server = front.dispatcher.server();
     let directory = server.nodes.get(made.node).unwrap().id();
     let asked = server.heat.asked();
-    let told = asked.get(&directory).copied().unwrap_or_default();
+    let counted = asked.get(&directory).copied().unwrap_or_default();
     // Of the file's own requests the directory is known by where it was seen.
     let expected = 38 * u64::from(EVERY)..=41 * u64::from(EVERY);
-    assert!(expected.contains(&told.requests), "{asked:?}");
-    assert!(told.misses <= 2 * u64::from(EVERY), "the caches knew: {asked:?}");
+    assert!(expected.contains(&counted.requests), "{asked:?}");
+    assert!(counted.misses <= 2 * u64::from(EVERY), "the caches knew: {asked:?}");
     for _ in 0..20 * EVERY {
         let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
         front.ask(Request::SetAttr { node: made.node, file: 0, set, keeps_set_ids: true });

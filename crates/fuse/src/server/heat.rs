@@ -108,13 +108,16 @@ mod tests {
             heat.note(InodeId(1), round % 4 == 0);
             heat.note(InodeId(1000 + round), true);
         }
-        let told = heat.asked();
-        assert_eq!(told.len(), DIRECTORIES_MAX);
+        let counted = heat.asked();
+        assert_eq!(counted.len(), DIRECTORIES_MAX);
         let every = u64::from(EVERY);
-        assert_eq!(told[&InodeId(1)], AskedOf { requests: many * every, misses: many / 4 * every });
-        let others = told.iter().filter(|(directory, _)| **directory != InodeId(1));
+        assert_eq!(
+            counted[&InodeId(1)],
+            AskedOf { requests: many * every, misses: many / 4 * every }
+        );
+        let others = counted.iter().filter(|(directory, _)| **directory != InodeId(1));
         let is_few = |asked: &AskedOf| asked.requests <= every && asked.misses <= asked.requests;
-        assert!(others.clone().all(|(_, asked)| is_few(asked)), "{told:?}");
+        assert!(others.clone().all(|(_, asked)| is_few(asked)), "{counted:?}");
         assert!(others.count() > 0);
     }
 }

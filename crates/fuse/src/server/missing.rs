@@ -156,7 +156,7 @@ impl Missing {
 
     /// The kernel was asked to revalidate `known` in `parent`. The record stays if there was an answer since it was
     /// listed.
-    pub(crate) fn told(&self, parent: u64, known: &MissingName) {
+    pub(crate) fn notified(&self, parent: u64, known: &MissingName) {
         self.with(parent, |shard| {
             let names = shard.parents.get(&parent);
             if names.and_then(|names| names.get(&known.name)) == Some(&known.stamp) {
@@ -166,7 +166,7 @@ impl Missing {
     }
 
     /// Up to `count` of the oldest names, with their directories, for which there is no room any more. They stay until
-    /// [`told`](Self::told).
+    /// [`notified`](Self::told).
     pub(crate) fn too_many(&self, count: usize) -> Vec<(u64, MissingName)> {
         let bytes_max = self.shard_bytes();
         let mut some = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
         }
         assert!(missing.too_many(1000).is_empty(), "there is room");
         missing.set_room(40 * bytes_of(&[0; 90]));
-        let mut told = 0;
+        let mut notified = 0;
         loop {
             let names = missing.too_many(7);
             if names.is_empty() {
@@ -269,12 +269,12 @@ mod tests {
             }
             assert!(names.len() <= 7);
             for (parent, name) in &names {
-                assert_eq!(*name.name, *format!("{told:0>90}").as_bytes(), "the oldest first");
-                missing.told(*parent, name);
-                told += 1;
+                assert_eq!(*name.name, *format!("{notified:0>90}").as_bytes(), "the oldest first");
+                missing.notified(*parent, name);
+                notified += 1;
             }
         }
-        assert_eq!((told, missing.count(), missing.bytes()), (60, 40, 40 * bytes_of(&[0; 90])));
+        assert_eq!((notified, missing.count(), missing.bytes()), (60, 40, 40 * bytes_of(&[0; 90])));
     }
 
     #[test]
@@ -309,16 +309,16 @@ mod tests {
             assert!(missing.record(2, name.as_bytes(), never));
         }
         assert!(missing.record(2, b"a", never), "what is in it needs no room");
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for at in 0..4u8 {
             assert!(missing.record(3, &[at], |parent, name| {
-                told.push((parent, name.to_vec()));
+                notified.push((parent, name.to_vec()));
                 true
             }));
             assert_eq!(missing.count(), 3);
         }
         let expected = [(2, b"b".to_vec()), (2, b"c".to_vec()), (2, b"a".to_vec()), (3, vec![0])];
-        assert_eq!(told, expected);
+        assert_eq!(notified, expected);
         assert_eq!((missing.names(2).len(), missing.names(3).len()), (0, 3));
     }
 
@@ -365,9 +365,9 @@ mod tests {
         assert!(missing.record(2, b"a", never) && missing.record(2, b"b", never));
         let listed = missing.names(2);
         assert!(missing.record(2, b"a", never));
-        listed.iter().for_each(|one| missing.told(2, one));
+        listed.iter().for_each(|one| missing.notified(2, one));
         assert_eq!(names(&missing, 2), ["a"]);
-        missing.names(2).iter().for_each(|one| missing.told(2, one));
+        missing.names(2).iter().for_each(|one| missing.notified(2, one));
         assert_eq!(missing.count(), 0);
     }
 

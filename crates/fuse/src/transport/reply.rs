@@ -55,7 +55,7 @@ pub(super) struct Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         if let Err(error) = self.device.release_backing(self.number) {
-            log::warn!("the kernel keeps a host file that nobody uses: {error}");
+            log::warn!("the kernel keeps an unused host file: {error}");
         }
     }
 }

@@ -519,11 +519,11 @@ pub(super) mod tests {
         fields(&value, "", &mut ours);
         let document = include_str!("../../../../docs/top.md");
         let rows = document.lines().filter(|line| line.starts_with("| `"));
-        let mut told: Vec<_> = rows
+        let mut documented: Vec<_> = rows
             .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
             .collect();
         ours.sort();
-        told.sort();
-        assert_eq!(ours, told);
+        documented.sort();
+        assert_eq!(ours, documented);
     }
 }

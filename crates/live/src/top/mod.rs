@@ -118,8 +118,9 @@ fn lines(
 
 /// Every mount as the screen would show it.
 fn pictures(figures: &Figures) -> String {
-    let told = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
-    let columns = told.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(COLUMNS);
+    let measured = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
+    let columns =
+        measured.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(COLUMNS);
     if figures.mounts.is_empty() {
         return view::text(figures, &Ui::default(), columns);
     }

@@ -206,9 +206,9 @@ impl<W: Write> Backend for Ansi<W> {
     }
 
     fn size(&self) -> io::Result<Size> {
-        let told = termios::tcgetwinsize(stdout()).ok();
-        let told = told.map(|size| Size::new(size.ws_col, size.ws_row));
-        Ok(told.filter(|size| size.width > 0 && size.height > 0).unwrap_or(SIZE))
+        let measured = termios::tcgetwinsize(stdout()).ok();
+        let measured = measured.map(|size| Size::new(size.ws_col, size.ws_row));
+        Ok(measured.filter(|size| size.width > 0 && size.height > 0).unwrap_or(SIZE))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

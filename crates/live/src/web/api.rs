@@ -102,12 +102,12 @@ impl Site {
         if let Some((_, kind, text)) = part {
             return Reply::new(http::OK, kind, *text);
         }
-        let told = match &*request.path {
+        let outcome = match &*request.path {
             "/api/figures" => self.watch.figures(),
             "/api/level" => asked(request).and_then(|asked| self.level(asked)),
             _ => asked(request).and_then(|asked| self.empty(asked, interrupt)),
         };
-        match told {
+        match outcome {
             Ok(text) => Reply::new(http::OK, JSON, text),
             // Like for commands: invalid requests, and impossible ones.
             Err(failure) if failure.status() == 2 => refusal(http::BAD, &failure.to_string()),

@@ -50,12 +50,12 @@ impl Token {
         &self.0
     }
 
-    /// Whether `told` equals it, in a time that does not depend on the place of a difference.
-    fn is(&self, told: &str) -> bool {
-        let (own, told) = (self.0.as_bytes(), told.as_bytes());
-        let pairs = own.iter().zip(told);
+    /// Whether `given` equals it, in a time that does not depend on the place of a difference.
+    fn is(&self, given: &str) -> bool {
+        let (own, given) = (self.0.as_bytes(), given.as_bytes());
+        let pairs = own.iter().zip(given);
         let differ = pairs.fold(0, |differ, (one, other)| black_box(differ | (one ^ other)));
-        own.len() == told.len() && differ == 0
+        own.len() == given.len() && differ == 0
     }
 }
 
@@ -91,8 +91,8 @@ pub(super) fn check(
     if !request.values("sec-fetch-site").all(is_own) {
         return Err((http::FORBIDDEN, "asked for by another page"));
     }
-    let told = request.field("authorization").and_then(|field| field.strip_prefix("Bearer "));
-    if !told.is_some_and(|told| token.is(told)) {
+    let given = request.field("authorization").and_then(|field| field.strip_prefix("Bearer "));
+    if !given.is_some_and(|given| token.is(given)) {
         return Err((http::UNAUTHORIZED, "open the address that `uvfs web` printed last"));
     }
     if wants == Wants::Look {

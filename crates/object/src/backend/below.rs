@@ -139,7 +139,7 @@ impl Shared {
         };
         let asked = self.uploads.here.ask();
         let page = self.store.list_page(&request);
-        let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+        let page = page.map_err(|error| self.user_error("listing", &prefix, error))?;
         let open = vec![Open::new(parent.clone())];
         let mut way = Way { shared: self, open, below, hidden: 0, asked, first: None };
         way.enter(node.name())?;

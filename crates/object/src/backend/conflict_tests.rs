@@ -29,8 +29,8 @@ fn a_refused_file_is_kept_beside_and_its_name_can_be_used_again() {
         } else {
             bucket.put("x", b"theirs");
         }
-        let told = file.sync(SyncMode::All);
-        assert!(matches!(told, Err(Error::Busy)), "{told:?}");
+        let outcome = file.sync(SyncMode::All);
+        assert!(matches!(outcome, Err(Error::Busy)), "{outcome:?}");
         let (key, content) = beside(&bucket, "x").expect("it is kept");
         assert_eq!(content, b"ours");
         assert_eq!(root.read_file(&key).unwrap(), b"ours");
@@ -70,8 +70,8 @@ fn a_part_of_a_version_that_is_gone_is_given_up() {
         } else {
             bucket.put("x", b"theirs");
         }
-        let told = file.sync(SyncMode::All);
-        assert!(matches!(told, Err(Error::Busy)), "{told:?}");
+        let outcome = file.sync(SyncMode::All);
+        assert!(matches!(outcome, Err(Error::Busy)), "{outcome:?}");
         drop(file);
         let before = bucket.requests();
         vfs.sync_fs().unwrap();
@@ -95,8 +95,8 @@ fn a_refused_file_that_cannot_be_kept_yet_is_put_under_no_other_name() {
     bucket.put("x", b"theirs");
     // The put, the question whose object it is, twice, and the put beside.
     bucket.plan(&[None, None, None, Some(Fault::Denied)]);
-    let told = file.sync(SyncMode::All);
-    assert!(matches!(told, Err(Error::Access)), "{told:?}");
+    let outcome = file.sync(SyncMode::All);
+    assert!(matches!(outcome, Err(Error::Access)), "{outcome:?}");
     assert_eq!(beside(&bucket, "x"), None);
     bucket.remove("x");
     assert!(matches!(file.sync(SyncMode::All), Err(Error::Busy)));

@@ -266,7 +266,7 @@ impl Shared {
         match listed {
             Ok(0) if self.put_marker(&prefix).is_ok() => self.table.mark(directory.id, true),
             Ok(_) => {}
-            Err(error) => drop(self.told("listing", &prefix, error)),
+            Err(error) => drop(self.user_error("listing", &prefix, error)),
         }
         Ok(())
     }
@@ -295,8 +295,10 @@ impl Shared {
             after: None,
             entries_max: 2,
         };
-        let page =
-            self.store.list_page(&request).map_err(|error| self.told("listing", &prefix, error))?;
+        let page = self
+            .store
+            .list_page(&request)
+            .map_err(|error| self.user_error("listing", &prefix, error))?;
         if page.entries.iter().any(|entry| entry.key != prefix)
             || self.uploads.here.any_below(&prefix)
         {
@@ -341,7 +343,8 @@ impl Shared {
             return Ok(());
         }
         let _inside = self.uploads.gates.enter_both(&from, &to);
-        let finding = |key: &str| self.find(key).map_err(|error| self.told("finding", key, error));
+        let finding =
+            |key: &str| self.find(key).map_err(|error| self.user_error("finding", key, error));
         let replaced_here = self.uploads.here.find(&to, |id| self.table.get(id));
         let replaced = finding(&to)?;
         if replaced == Some(What::Directory) {

@@ -70,7 +70,7 @@ impl Shared {
                     // The next open finds the new version.
                     self.went_elsewhere(directory, name);
                 }
-                self.told("reading", &key, error)
+                self.user_error("reading", &key, error)
             })?;
         }
         into[from_store as usize..count].fill(0);

@@ -153,8 +153,8 @@ impl ObjectBackend {
 
 impl Shared {
     /// The user's error for `error`, which ended `doing` something with `key`.
-    fn told(&self, doing: &str, key: &str, error: StoreError) -> Error {
-        let told = match &error {
+    fn user_error(&self, doing: &str, key: &str, error: StoreError) -> Error {
+        let answer = match &error {
             // Of an object whose version is known, both say that the version is gone.
             StoreError::NotFound | StoreError::Changed => return Error::Stale,
             StoreError::Denied(_) | StoreError::Credentials(_) | StoreError::Clock => Error::Access,
@@ -167,7 +167,7 @@ impl Shared {
         };
         let key = key.escape_debug();
         log::warn!("{doing} `{key}`: {error}; {}", error.remedy());
-        told
+        answer
     }
 
     fn directory(&self, number: u64) -> Attributes {

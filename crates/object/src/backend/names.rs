@@ -258,7 +258,7 @@ impl Names for Shared {
             return self.entry(&node);
         }
         let asked = self.uploads.here.ask();
-        let found = self.find(&key).map_err(|error| self.told("finding", &key, error))?;
+        let found = self.find(&key).map_err(|error| self.user_error("finding", &key, error))?;
         let place = (&directory, node_name(&key));
         match self.uploads.here.refer(&self.table, place, &asked, found) {
             Some(node) => self.entry(&node),
@@ -394,9 +394,9 @@ impl Shared {
                     let what = match here {
                         Some(node) => Some(node.what.clone()),
                         // It was closed since, or removed.
-                        None => {
-                            self.find(&key).map_err(|error| self.told("finding", &key, error))?
-                        }
+                        None => self
+                            .find(&key)
+                            .map_err(|error| self.user_error("finding", &key, error))?,
                     };
                     walk.page.extend(what.map(|what| Some((name, what))));
                 }
@@ -415,10 +415,10 @@ impl Shared {
             };
             let asked = self.uploads.here.ask();
             let page = self.store.list_page(&request);
-            let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+            let page = page.map_err(|error| self.user_error("listing", &prefix, error))?;
             if !walk.pages.go_on(page.next.as_deref()) {
                 let error = StoreError::Broken("the pages of the listing go in a circle");
-                return Err(self.told("listing", &prefix, error));
+                return Err(self.user_error("listing", &prefix, error));
             }
             walk.questions.push((walk.end(), asked));
             if page

@@ -30,7 +30,7 @@ fn a_listing_from_before_a_change_does_not_set_files_back() {
         let vfs = mount(&bucket, "", if background { Duration::from_millis(200) } else { LONG });
         let root = vfs.root_directory(Caller::root());
         assert_eq!(names(&vfs, "."), ["append", "touch", "write"]);
-        let (told, changed) = mpsc::channel();
+        let (done, changed) = mpsc::channel();
         let other = vfs.clone();
         let change = move || {
             let root = other.root_directory(Caller::root());
@@ -39,7 +39,7 @@ fn a_listing_from_before_a_change_does_not_set_files_back() {
             file.write_all_at(6, b"ed").unwrap();
             drop(file);
             root.set_attributes("touch", &touched()).unwrap();
-            told.send(()).unwrap();
+            done.send(()).unwrap();
         };
         match background {
             false => {

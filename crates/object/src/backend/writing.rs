@@ -218,10 +218,10 @@ impl Shared {
                     Failed::Store(error) => return Err(self.refused("writing", &key, error)),
                     Failed::Content(error) => return Err(error),
                 };
-                let told = self.refused("writing", &key, conflict);
+                let refusal = self.refused("writing", &key, conflict);
                 return Err(match at_conflict {
                     AtConflict::Keep => self.keep_beside(node, content),
-                    AtConflict::Fail => told,
+                    AtConflict::Fail => refusal,
                 });
             }
         };
@@ -569,7 +569,7 @@ impl Shared {
                 log::warn!("{doing} `{key}`: others have removed it, and it stays removed");
                 Error::Busy
             }
-            other => self.told(doing, key, other),
+            other => self.user_error(doing, key, other),
         }
     }
 }

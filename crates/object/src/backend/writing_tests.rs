@@ -397,14 +397,14 @@ fn what_others_put_under_the_old_name_of_a_rename_stays() {
 /// the version as a condition alone it could never be removed.
 #[test]
 fn what_others_put_over_an_open_file_is_removed_when_it_was_seen() {
-    for told in [false, true] {
+    for seen in [false, true] {
         let bucket = Bucket::new(&["x"]);
         let vfs = mount(&bucket, "", LONG);
         let root = vfs.root_directory(Caller::root());
         let file = root.open("x", OpenOptions::read_write()).unwrap();
         file.write_all_at(0, b"ours").unwrap();
         bucket.put("x", b"theirs");
-        if told {
+        if seen {
             assert!(matches!(file.sync(SyncMode::All), Err(Error::Busy)));
         } else {
             assert!(matches!(root.remove_file("x"), Err(Error::Busy)));

@@ -309,9 +309,9 @@ impl Store for S3Store {
         let answer = self.client.get(&self.url_of(key), &headers)?;
         let size = match (answer.status(), &span) {
             (206, Span::Range(_)) => {
-                let told = answer.header("content-range").map(str::trim);
+                let covered = answer.header("content-range").map(str::trim);
                 let wanted = format!("bytes {}/", place.unwrap_or_default());
-                let size = told.and_then(|told| told.strip_prefix(&wanted));
+                let size = covered.and_then(|covered| covered.strip_prefix(&wanted));
                 size.ok_or(StoreError::Broken("another range than was asked for"))?.parse().ok()
             }
             (206, Span::Whole) => return Err(StoreError::Broken("a range instead of the object")),
@@ -331,7 +331,7 @@ impl Store for S3Store {
         if answer.header("content-length").is_some_and(|length| length != into.len().to_string()) {
             return Err(StoreError::Broken("another length than was asked for"));
         }
-        let sum = if answer.status() == 200 { Sum::told(&answer) } else { None };
+        let sum = if answer.status() == 200 { Sum::stated(&answer) } else { None };
         answer.body_into(into)?;
         sum.map_or(Ok(()), |sum| sum.check(into))
     }

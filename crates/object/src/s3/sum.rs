@@ -42,20 +42,20 @@ const KINDS: [Kind; 5] = [
 #[derive(Debug)]
 pub(super) struct Sum {
     kind: Kind,
-    told: String,
+    stated: String,
 }
 
 impl Sum {
     /// The checksum of the whole object in `answer`, if it has one.
-    pub(super) fn told(answer: &Answer) -> Option<Self> {
+    pub(super) fn stated(answer: &Answer) -> Option<Self> {
         let is_whole = |text: &str| text.trim().eq_ignore_ascii_case("FULL_OBJECT");
         if !answer.header("x-amz-checksum-type").is_none_or(is_whole) {
             return None;
         }
-        let told = |kind: Kind| Some((kind, answer.header(kind.header)?.trim().to_owned()));
-        let (kind, told) = KINDS.into_iter().find_map(told)?;
+        let stated = |kind: Kind| Some((kind, answer.header(kind.header)?.trim().to_owned()));
+        let (kind, stated) = KINDS.into_iter().find_map(stated)?;
         // A sum of sums ends with the number of parts, and a text that is no base64 was written by no store.
-        base64_decode(&told).is_ok().then_some(Self { kind, told })
+        base64_decode(&stated).is_ok().then_some(Self { kind, stated })
     }
 
     /// Whether it is the checksum of `bytes`.
@@ -63,7 +63,7 @@ impl Sum {
     /// # Errors
     /// [`StoreError::Damaged`] if it is not.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<()> {
-        if (self.kind.of)(bytes) == self.told {
+        if (self.kind.of)(bytes) == self.stated {
             return Ok(());
         }
         let name = self.kind.header;
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn another_content_has_another_sum() {
         for kind in KINDS {
-            let sum = Sum { kind, told: (kind.of)(b"content") };
+            let sum = Sum { kind, stated: (kind.of)(b"content") };
             assert_eq!(sum.check(b"content"), Ok(()), "{}", kind.header);
             assert!(matches!(sum.check(b"contenu"), Err(StoreError::Damaged(_))));
         }

@@ -21,7 +21,7 @@ use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
 use uvfs_containers::class::Class;
 
 impl Inode {
-    /// Takes a ticket; take it before the store is asked about the entries of this directory.
+    /// Stamps a question about this directory's entries. Call this before the store is asked.
     pub(crate) fn ask_entries(&self, clock: &Clock) -> Asked {
         self.dir_state().entries.lock().ask(clock)
     }

@@ -114,17 +114,17 @@ impl<'a> NameChange<'a> {
         let directory = &self.directory.inode;
         let mut changes = directory.dir_state().entries.lock();
         let alone = changes.end(&core.clock, self.entries);
-        let told =
+        let named =
             self.names.iter().zip(&outcome).all(|(key, target)| key.is_none() == target.is_none());
         for (key, target) in self.names.iter().zip(outcome) {
             let Some(key) = *key else { continue };
             match target.filter(|_| alone) {
                 // A complete directory needs no entry for a missing name.
-                Some(Target::Missing) if self.complete && told => {}
+                Some(Target::Missing) if self.complete && named => {}
                 Some(target) => {
                     if let Target::Node(node) = target
                         && self.complete
-                        && told
+                        && named
                         && let Some(mut kept) = directory.dir_state().known_kept()
                     {
                         kept.add(key.name.as_bytes(), node.number(), node.kind());
@@ -140,7 +140,7 @@ impl<'a> NameChange<'a> {
                 None => core.forget_name(key),
             }
         }
-        if self.complete && alone && told {
+        if self.complete && alone && named {
             directory.dir_state().complete.resume();
         } else if let Some(mut kept) = directory.dir_state().known_kept() {
             kept.forget();

@@ -660,16 +660,17 @@ impl Core {
         }
         let Some(parent) = directory.parent() else { return };
         let (ticket, until) = (self.clock.tick(), self.complete_expiry(Reported::NO));
-        let mut told = BelowSteps(Vec::new());
+        let mut steps = BelowSteps(Vec::new());
         // After an error the directory is listed alone.
-        let _ = self.backend().names().list_below(directory.id(), &mut told);
+        let _ = self.backend().names().list_below(directory.id(), &mut steps);
         let (mut open, mut whole_count) = (Vec::<Open>::new(), 0);
-        for told in told.0 {
+        for step in steps.0 {
             let top = open.last().map_or(&parent, |open| &open.node).clone();
-            match told {
+            match step {
                 BelowStep::Enter(name, entry) => {
                     let losses = self.names.losses().of(entry.inode.0);
-                    let Some(node) = self.take_told(&top, ticket, (&name, entry), open.last_mut())
+                    let Some(node) =
+                        self.admit_listed(&top, ticket, (&name, entry), open.last_mut())
                     else {
                         // Ignore the rest of an answer with such a name.
                         break;
@@ -677,7 +678,7 @@ impl Core {
                     open.push(Open { node, losses, recording: Recording::new(&self.listed) });
                 }
                 BelowStep::Add(name, entry) => {
-                    self.take_told(&top, ticket, (&name, entry), open.last_mut());
+                    self.admit_listed(&top, ticket, (&name, entry), open.last_mut());
                 }
                 BelowStep::Leave { whole } => {
                     let Some(Open { node, losses, recording }) = open.pop() else { break };
@@ -693,7 +694,7 @@ impl Core {
     }
 
     /// Admits an entry that the store has returned. Returns its object.
-    fn take_told(
+    fn admit_listed(
         &self,
         directory: &Node,
         ticket: Ticket,

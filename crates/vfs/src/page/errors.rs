@@ -32,7 +32,7 @@ struct Log {
     /// The last one.
     errno: i32,
     /// A caller has seen the last error.
-    told: bool,
+    seen: bool,
 }
 
 /// The count of errors up to which one open file has reported. Changed under the log's lock.
@@ -58,7 +58,7 @@ impl ErrorLog {
         let mut log = self.made().lock();
         log.count += 1;
         log.errno = error.errno();
-        log.told &= again;
+        log.seen &= again;
     }
 
     /// No thread records an error until the result is dropped.
@@ -75,7 +75,7 @@ impl ErrorLog {
     /// The cursor of a file that is opened now.
     pub(crate) fn now(&self) -> ErrorCursor {
         let Some(log) = self.log() else { return ErrorCursor::default() };
-        ErrorCursor(AtomicU64::new(if log.count > 0 && !log.told {
+        ErrorCursor(AtomicU64::new(if log.count > 0 && !log.seen {
             log.count - 1
         } else {
             log.count
@@ -91,7 +91,7 @@ impl ErrorLog {
         }
         // ORDERING: Relaxed; the lock orders.
         cursor.0.store(log.count, Relaxed);
-        log.told = true;
+        log.seen = true;
         Some(Error::from_errno(log.errno))
     }
 

@@ -157,17 +157,17 @@ struct Version {
     mtime: Timestamp,
     size: u64,
     /// The store's version; 0 if it reports none.
-    told: u64,
+    reported: u64,
 }
 
 impl Version {
     fn of(attributes: &Attributes) -> Self {
-        Self { mtime: attributes.mtime, size: attributes.size, told: attributes.version }
+        Self { mtime: attributes.mtime, size: attributes.size, reported: attributes.version }
     }
 
     fn is(self, other: Self) -> bool {
-        match self.told != 0 && other.told != 0 {
-            true => self.told == other.told,
+        match self.reported != 0 && other.reported != 0 {
+            true => self.reported == other.reported,
             false => (self.mtime, self.size) == (other.mtime, other.size),
         }
     }
@@ -391,8 +391,9 @@ impl FilePages {
             let believed = node.inode.attributes_believed();
             let mut local = self.local();
             local.blocks = known.blocks;
-            let told = self.version();
-            local.store = (believed || told != 0).then(|| Version { told, ..Version::of(&known) });
+            let reported = self.version();
+            local.store =
+                (believed || reported != 0).then(|| Version { reported, ..Version::of(&known) });
         }
         is_early
     }
@@ -521,7 +522,7 @@ impl FilePages {
 
     /// The version of the store's content under our writes; 0 if the store reports none.
     pub(super) fn version_written_over(&self) -> u64 {
-        self.local().store.map_or(0, |store| store.told)
+        self.local().store.map_or(0, |store| store.reported)
     }
 
     /// Unwritten data is due at once.

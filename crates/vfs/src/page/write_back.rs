@@ -264,7 +264,7 @@ impl Core {
     /// the gate, so the last time is sent.
     fn write_change_time(&self, pages: &FilePages) -> Result<()> {
         let mut result = Ok(());
-        let told = match pages.unwritten_change_time() {
+        let stated = match pages.unwritten_change_time() {
             Some(time) => {
                 let Some(node) = pages.local().pinned_inode.clone() else { return Ok(()) };
                 let is_taken = self.capabilities.writes_back && pages.is_change_time_taken();
@@ -297,7 +297,7 @@ impl Core {
             }
             None => pages.change_time_written(None),
         };
-        drop(told);
+        drop(stated);
         self.close_released(pages);
         result
     }
@@ -320,7 +320,7 @@ impl Core {
         let written = self.write_out(pages).and_then(|()| match (self.write_times(pages), mode) {
             // fdatasync(2) is not about times.
             (_, SyncMode::Data) => Ok(()),
-            (told, SyncMode::All) => told,
+            (stated, SyncMode::All) => stated,
         });
         let synced = match &written {
             Ok(()) => self.backend().data().sync(file, mode),

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let (begin, mut numbers) = (Instant::now(), Numbers(seed));
     let under_way = Arc::new(Mutex::new(&UNDER_WAY, (Instant::now(), Vec::new())));
     watch(name, under_way.clone());
-    let (mut inputs, mut slowest, mut told) = (0_u64, Duration::ZERO, begin);
+    let (mut inputs, mut slowest, mut reported) = (0_u64, Duration::ZERO, begin);
     while begin.elapsed() < Duration::from_secs(seconds) {
         let input = made(&mut numbers);
         let start = Instant::now();
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
         if inputs.is_multiple_of(64) && resident_peak() > BYTES_MAX {
             return failed(name, "or one before it took more than 64 MiB", &input);
         }
-        if told.elapsed() > Duration::from_secs(60) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(60) {
+            reported = Instant::now();
             tell(name, inputs, slowest, begin.elapsed());
         }
     }

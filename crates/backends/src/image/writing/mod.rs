@@ -122,7 +122,7 @@ impl WritingImage {
         number: u32,
         work: impl FnOnce(&Volume) -> uvfs_ext_write::Result<T>,
     ) -> Result<T> {
-        self.poisoned.guarded(number, || told(work(&self.volume)))
+        self.poisoned.guarded(number, || reported(work(&self.volume)))
     }
 
     fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
@@ -156,7 +156,7 @@ impl WritingImage {
 }
 
 /// The result of an operation for the seam. Faults are logged, because an errno has no room for them.
-fn told<T>(result: uvfs_ext_write::Result<T>) -> Result<T> {
+fn reported<T>(result: uvfs_ext_write::Result<T>) -> Result<T> {
     result.map_err(refusal)
 }
 

@@ -26,14 +26,14 @@ fn wire(owner: u8, user: u8, group: u8, mask: u8, other: u8) -> Vec<u8> {
         bytes.extend(id);
         bytes
     };
-    let nobody = [255; 4];
+    let no_id = [255; 4];
     let parts = [
         vec![2, 0, 0, 0],
-        entry(1, owner, nobody),
+        entry(1, owner, no_id),
         entry(2, user, [7, 0, 0, 0]),
-        entry(4, group, nobody),
-        entry(16, mask, nobody),
-        entry(32, other, nobody),
+        entry(4, group, no_id),
+        entry(16, mask, no_id),
+        entry(32, other, no_id),
     ];
     parts.concat()
 }
