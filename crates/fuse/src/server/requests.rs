@@ -432,6 +432,34 @@ impl Server {
         Ok(written)
     }
 
+    /// Writes pages of a mapping: all of them, or it fails. The kernel takes a short answer for success, and no program
+    /// sees the error of such a write.
+    pub(crate) fn write_mapped(
+        &self,
+        caller: &Caller,
+        (id, handle): (u64, u64),
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, &data[done..]);
+            let written = match self.write(caller, (id, handle), at, rest, false) {
+                Ok(0) => Err(Error::NoSpace),
+                written => written,
+            };
+            done += written.inspect_err(|error| {
+                let refused = |node: &Node, _| {
+                    self.vfs.mapping_was_refused(node, at, rest.len(), error);
+                    Ok(())
+                };
+                // The file is gone where no node is found: nothing of it is lost.
+                let _ = self.with_file(id, handle, refused);
+            })?;
+        }
+        Ok(done)
+    }
+
     /// Changes data of `node`, the kernel's `id`, by `work`. If that clears bits of the mode, the kernel would not ask
     /// again: it keeps the attributes of its earlier request, and afterwards doubts only sizes and times.
     fn changing<T>(
