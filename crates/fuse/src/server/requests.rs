@@ -16,8 +16,8 @@ use uvfs_concurrent::primitive::atomic::AtomicU64;
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SetIds,
-    SyncMode, Totals, Vfs, Writes, XattrMode,
+    OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result, SeekTarget, SetAttributes,
+    SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -98,7 +98,8 @@ impl Server {
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
-        Caller { uid, gid, groups, checks: Checks::Done, set_ids, origin: self.origin }
+        let powers = Powers::OfTask { task, read: task::capabilities };
+        Caller { uid, gid, groups, checks: Checks::Done, set_ids, powers, origin: self.origin }
     }
 
     /// Whether the kernel need not send opens.
