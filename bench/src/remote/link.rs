@@ -100,6 +100,7 @@ fn relay(
         late(near, far_writes, delay, |bytes| {
             const METHODS: [&[u8]; 5] = [b"GET ", b"PUT ", b"HEAD ", b"POST ", b"DELETE "];
             if METHODS.iter().any(|method| bytes.starts_with(method)) {
+                // ORDERING: Relaxed; a statistic, read after the client has ended.
                 requests.fetch_add(1, Relaxed);
             }
         });

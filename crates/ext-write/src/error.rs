@@ -69,9 +69,16 @@ impl fmt::Display for Error {
                 out.write_str("it is immutable or append-only (chattr, in a mount of the kernel)")
             }
             Error::Invalid(why) => out.write_str(why),
+            // Not to be taken for a full image.
+            Error::Io(error) if is_full(error) => write!(out, "{} below the image", words(error)),
             Error::Io(error) => write!(out, "the device: {}", words(error)),
         }
     }
+}
+
+/// Whether the file system below the image has no space left for it.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The text of an error of the system, without its number.

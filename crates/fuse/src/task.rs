@@ -3,6 +3,10 @@
 //! The protocol carries a uid, a gid and a thread id; the kernel shows the rest in `/proc/TID/status` (proc(5)). It is
 //! read only for operations that act as the caller, and for data changes of a file with set-id bits. The task waits for
 //! the answer, so it exists, unless it is in a PID namespace that is not visible here or was killed meanwhile.
+//!
+//! A capability in that file proves nothing by itself: each user has all of them in a user namespace of its own. It
+//! holds for the objects of the numbers that the namespace maps. Of a namespace that maps every number to itself, as
+//! the machine's own one, these are all objects.
 
 use std::sync::OnceLock;
 
@@ -20,12 +24,77 @@ pub(crate) fn may_keep_set_ids(task: u32) -> bool {
     parse_effective(&status(task)) & (1 << FSETID) != 0
 }
 
+/// The capabilities of thread `task` that hold for every object; none if it does not belong to `user` and `group`, or if
+/// its user namespace does not map every number to itself. The namespace and the start of the task are looked at before
+/// and after: so a number that another task has got, and a change of namespace, are seen.
+pub(crate) fn capabilities(task: u32, user: u32, group: u32) -> u64 {
+    if !shows_our_processes() {
+        return 0;
+    }
+    let Some(before) = Standing::of(task) else { return 0 };
+    let status = status(task);
+    let is_the_same = Standing::of(task).as_ref() == Some(&before);
+    let is_callers = file_system_id(&status, "Uid:") == Some(user)
+        && file_system_id(&status, "Gid:") == Some(group);
+    match before.maps_all() && is_callers && is_the_same {
+        true => parse_effective(&status),
+        false => 0,
+    }
+}
+
+/// Properties of a task that another task of its number, or the same one in another user namespace, does not share.
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    /// When it began, in ticks since the machine's start.
+    began: u64,
+    users: String,
+    groups: String,
+}
+
+impl Standing {
+    fn of(task: u32) -> Option<Self> {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{task}/{name}")).ok();
+        Some(Self {
+            began: began(&read("stat")?)?,
+            users: read("uid_map")?,
+            groups: read("gid_map")?,
+        })
+    }
+
+    /// Whether its user namespace maps every user and every group to itself.
+    fn maps_all(&self) -> bool {
+        [&self.users, &self.groups]
+            .iter()
+            .all(|map| map.split_whitespace().eq(["0", "0", ALL_NUMBERS]))
+    }
+}
+
+/// How many numbers of users there are, without the last one, which stands for none.
+const ALL_NUMBERS: &str = "4294967295";
+
+/// The start in `stat`; the command's name before it may have spaces and brackets.
+fn began(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The last of four numbers of a user or a group.
+fn file_system_id(status: &str, name: &str) -> Option<u32> {
+    line(status, name).split_whitespace().nth(3)?.parse().ok()
+}
+
 /// The process of thread `task`; none if it has gone, or if `/proc` is not that of this process's PID namespace.
 pub(crate) fn process(task: u32) -> Option<u32> {
+    match shows_our_processes() {
+        true => line(&status(task), "Tgid:").trim().parse().ok(),
+        false => None,
+    }
+}
+
+/// Whether `/proc` is that of this process's PID namespace.
+fn shows_our_processes() -> bool {
     static IS_OURS: OnceLock<bool> = OnceLock::new();
     let own = || std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok();
-    let is_ours = *IS_OURS.get_or_init(|| own() == Some(std::process::id()));
-    if is_ours { line(&status(task), "Tgid:").trim().parse().ok() } else { None }
+    *IS_OURS.get_or_init(|| own() == Some(std::process::id()))
 }
 
 fn status(task: u32) -> String {
@@ -73,5 +142,33 @@ mod tests {
         assert_eq!(parse_effective(status), 0x1ff_ffff_ffef);
         assert_eq!((parse_effective("CapEff:\tx\n"), parse_effective("")), (0, 0));
         assert!(!may_keep_set_ids(u32::MAX));
+        assert_eq!(capabilities(u32::MAX, 0, 0), 0);
+    }
+
+    #[test]
+    fn capabilities_count_for_the_user_that_has_them_and_in_a_namespace_of_all_numbers() {
+        let own = std::process::id();
+        let status = status(own);
+        let id = |name| file_system_id(&status, name).unwrap();
+        let (user, group) = (id("Uid:"), id("Gid:"));
+        assert_eq!(
+            (user, group),
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+        );
+        assert_eq!(capabilities(own, user + 1, group), 0);
+        assert_eq!(capabilities(own, user, group + 1), 0);
+        let standing = Standing::of(own).unwrap();
+        let expected = if standing.maps_all() { parse_effective(&status) } else { 0 };
+        assert_eq!(capabilities(own, user, group), expected);
+        let maps_all = |users: &str, groups: &str| {
+            Standing { began: 1, users: users.into(), groups: groups.into() }.maps_all()
+        };
+        let all = "         0          0 4294967295\n";
+        assert!(maps_all(all, all));
+        for some in ["0 1000 1\n", "0 0 65536\n", "", "0 0 1000\n1000 1000 4294966295\n"] {
+            assert!(!maps_all(some, all) && !maps_all(all, some), "{some}");
+        }
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8812 1 2 3";
+        assert_eq!(began(stat), Some(8812));
     }
 }

@@ -111,6 +111,22 @@ pub enum SetIds {
     },
 }
 
+/// The capabilities of a caller (capabilities(7)) that hold for every object, whatever its user is. Those that a user
+/// has in a user namespace, for the objects which that maps, do not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Powers {
+    /// Those of user 0, if that is the user, and otherwise none.
+    #[default]
+    ByUser,
+    /// Those of a task, read only if a store has refused something to its user.
+    OfTask {
+        /// The task's thread id.
+        task: u32,
+        /// Reads them for this task if it still has this user and group: a bit for each number.
+        read: fn(u32, u32, u32) -> u64,
+    },
+}
+
 /// Whether the core must check permissions for a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
@@ -133,6 +149,8 @@ pub struct Caller {
     pub checks: Checks,
     /// Whether changes of data leave set-id bits.
     pub set_ids: SetIds,
+    /// The capabilities of a user other than 0, for a store that acts as the caller.
+    pub powers: Powers,
     /// The frontend of the caller, which needs no notice of its own changes.
     pub origin: Origin,
 }
@@ -151,6 +169,7 @@ impl Caller {
             groups: Groups::Known(groups.into()),
             checks: Checks::Enforce,
             set_ids: SetIds::default(),
+            powers: Powers::default(),
             origin: Origin::default(),
         }
     }
@@ -173,6 +192,15 @@ impl Caller {
             SetIds::Keep => true,
             SetIds::Clear => false,
             SetIds::ByTask { task, has } => self.is_privileged() && has(task),
+        }
+    }
+
+    /// The capabilities of a user other than 0 that hold for every object, a bit for each number; may read them from the
+    /// system.
+    pub fn capabilities(&self) -> u64 {
+        match self.powers {
+            Powers::ByUser => 0,
+            Powers::OfTask { task, read } => read(task, self.uid, self.gid),
         }
     }
 

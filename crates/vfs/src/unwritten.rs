@@ -162,22 +162,33 @@ impl Core {
         else {
             return vec![Unwritten::of_all(error)];
         };
+        let mut lost = self.named_objects(&objects);
+        for one in &mut lost {
+            one.error = Some(Error::Io(io::Error::other(cause.clone())));
+        }
+        lost.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
+        lost
+    }
+
+    /// Names `objects`, whose inodes may have left the caches, in their order.
+    pub(crate) fn named_objects(&self, objects: &[Loss]) -> Vec<Unwritten> {
+        if objects.is_empty() {
+            return Vec::new();
+        }
         let names = if objects.len() > ASKED_MAX { Names::Cached } else { Names::Stored };
         let wanted = objects.iter().map(|object| object.inode).collect();
         let mut places = Places::of(self, wanted, names);
-        let tell = |&Loss { inode, number, bytes, .. }: &Loss| {
+        let name = |&Loss { inode, number, bytes, .. }: &Loss| {
             let path = match inode {
                 InodeId::ROOT => Some(Vec::new()),
                 _ => self.inodes.peek(inode).and_then(|node| places.path(&node)),
             };
-            let error = Some(Error::Io(io::Error::other(cause.clone())));
-            Unwritten { path, number, bytes, error }
+            Unwritten { path, number, bytes, error: None }
         };
-        let mut told: Vec<_> = objects.iter().map(tell).collect();
+        let mut named: Vec<_> = objects.iter().map(name).collect();
         let sought = objects.iter().map(|object| (object.number, object.kind)).enumerate();
-        self.find_rest(&mut told, sought);
-        told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
-        told
+        self.find_rest(&mut named, sought);
+        named
     }
 
     /// Finds the paths of those of `lost` that have none, by their place in it, number and kind, in the store.

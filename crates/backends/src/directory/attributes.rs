@@ -12,6 +12,7 @@
 
 use super::convert::{HostStat, host_error, host_mode, stat_of};
 use super::host::Host;
+use super::identity::REACH;
 use super::node::HostNode;
 use super::open::{OpenHostFile, clear_set_id};
 use rustix::fd::OwnedFd;
@@ -19,11 +20,15 @@ use rustix::fs::{AtFlags, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::DecInt;
 use rustix::process::{Gid, Uid};
+use rustix::thread::CapabilitySet;
 use std::sync::Arc;
 use uvfs_vfs::{
     Attributes, Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, Inodes, Result,
     SetAttributes, SetTime,
 };
+
+/// Capabilities for setting modes and times as the owner does, set-id bits of a group included.
+const OWN: CapabilitySet = CapabilitySet::FOWNER.union(CapabilitySet::FSETID);
 
 /// The descriptor through which attributes are changed.
 struct Target {
@@ -58,24 +63,40 @@ impl Inodes for Host {
         if let Some(size) = set.size {
             self.set_size(caller, &target, size)?;
         }
-        let mode_set = {
-            let _as_caller = self.identity.enter(caller, None)?;
-            if let Some((user, group)) = owner {
-                let flags = AtFlags::EMPTY_PATH;
-                rustix::fs::chownat(&target.descriptor, c"", user, group, flags)
-                    .map_err(host_error)?;
-            }
-            let mode_set = set.mode.map_or(Ok(()), |mode| self.set_mode(&target.descriptor, mode));
-            if set.atime.is_some() || set.mtime.is_some() {
-                self.set_times(&target.descriptor, &timestamps(set))?;
-            }
-            mode_set
-        };
+        let mode_set =
+            self.identity.act(caller, None, OWN | CapabilitySet::CHOWN | REACH, |_| {
+                if let Some((user, group)) = owner {
+                    let flags = AtFlags::EMPTY_PATH;
+                    rustix::fs::chownat(&target.descriptor, c"", user, group, flags)
+                        .map_err(host_error)?;
+                }
+                let mode_set =
+                    set.mode.map_or(Ok(()), |mode| self.set_mode(&target.descriptor, mode));
+                if set.atime.is_some() || set.mtime.is_some() {
+                    self.set_times(&target.descriptor, &timestamps(set))?;
+                }
+                Ok(mode_set)
+            })?;
         let mut stat: HostStat = stat_of(&target.descriptor)?;
         match (mode_set, set.mode) {
             (Err(Error::NotPermitted), Some(mode)) if drops_set_id(caller, &stat, mode) => {
                 self.set_mode(&target.descriptor, mode)?;
                 stat = stat_of(&target.descriptor)?;
+            }
+            (Err(Error::NotPermitted), Some(mode)) => {
+                self.identity
+                    .act(caller, None, OWN, |_| self.set_mode(&target.descriptor, mode))?;
+                stat = stat_of(&target.descriptor)?;
+            }
+            // The host clears the bit for an owner that is not in the group, and reports success.
+            (Ok(()), Some(mode)) if mode & !stat.attributes.mode & 0o2000 != 0 => {
+                let keeping = self.identity.act_by_capability(caller, None, OWN, |_| {
+                    self.set_mode(&target.descriptor, mode)
+                });
+                if let Some(kept) = keeping {
+                    kept?;
+                    stat = stat_of(&target.descriptor)?;
+                }
             }
             (mode_set, _) => mode_set?,
         }
@@ -115,11 +136,14 @@ impl Host {
             FileKind::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only a regular file has a size to set")),
         }
+        let file =
+            match &target.open {
+                Some(open) if open.mode.write || open.mode.append => target.descriptor.clone(),
+                _ => Arc::new(self.identity.act(caller, None, REACH, |_| {
+                    self.reopen(&target.descriptor, OFlags::WRONLY)
+                })?),
+            };
         let as_caller = self.identity.enter(caller, None)?;
-        let file = match &target.open {
-            Some(open) if open.mode.write || open.mode.append => target.descriptor.clone(),
-            _ => Arc::new(self.reopen(&target.descriptor, OFlags::WRONLY)?),
-        };
         if target.node.mode_hint() & 0o6000 != 0 && caller.keeps_set_ids() {
             // The host would clear the bits of a file that another user cuts.
             drop(as_caller);

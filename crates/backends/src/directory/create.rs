@@ -13,12 +13,14 @@
 
 use super::convert::{host_error, open_flags, stat_at, stat_of};
 use super::host::Host;
+use super::identity::{CHANGE_NAMES, REACH};
 use super::node::HostNode;
 use super::open::OpenHostFile;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::DecInt;
+use rustix::thread::CapabilitySet;
 use std::sync::Arc;
 use uvfs_vfs::{
     Caller, Creation, Entry, Error, FileId, FileKind, InodeId, Name, NewKind, NewNode, OpenMode,
@@ -35,11 +37,14 @@ impl Creation for Host {
     ) -> Result<Entry> {
         let (parent, directory) = self.directory(parent)?;
         let _own = self.own_change([Some(&parent), None, None, None]);
-        {
-            let as_caller = self.identity.enter(caller, Some(new.umask))?;
+        let needed = match new.kind {
+            NewKind::CharDevice(_) | NewKind::BlockDevice(_) => REACH | CapabilitySet::MKNOD,
+            _ => REACH,
+        };
+        self.identity.act(caller, Some(new.umask), needed, |as_caller| {
             let mode = as_caller.creation_mode(new);
-            make(directory.as_fd(), name.as_bytes(), new.kind, mode).map_err(host_error)?;
-        }
+            make(directory.as_fd(), name.as_bytes(), new.kind, mode).map_err(host_error)
+        })?;
         let stat = stat_at(directory.as_fd(), name.as_bytes())?;
         Ok(self.entry(&stat, Some((&parent, name.as_bytes()))).0)
     }
@@ -57,13 +62,12 @@ impl Creation for Host {
         let (parent, directory) = self.directory(parent)?;
         let _own = self.own_change([Some(&parent), None, None, None]);
         self.counters.opens.hit();
-        let opened = {
-            let as_caller = self.identity.enter(caller, Some(new.umask))?;
+        let opened = self.identity.act(caller, Some(new.umask), REACH, |as_caller| {
             let flags = open_flags(mode) | OFlags::CREATE | OFlags::EXCL;
             let creation_mode = as_caller.creation_mode(new);
             self.open_beneath(directory.as_fd(), name.as_bytes(), flags, creation_mode)
-                .map_err(host_error)?
-        };
+                .map_err(host_error)
+        })?;
         let (entry, node) = self.entry(&stat_of(&opened)?, Some((&parent, name.as_bytes())));
         Ok((entry, self.keep_open(OpenHostFile::new(node, opened, mode), share)))
     }
@@ -79,8 +83,7 @@ impl Creation for Host {
         let share = self.share(caller.uid)?;
         let (_parent, directory) = self.directory(parent)?;
         self.counters.opens.hit();
-        let opened = {
-            let as_caller = self.identity.enter(caller, Some(new.umask))?;
+        let opened = self.identity.act(caller, Some(new.umask), REACH, |as_caller| {
             let wanted = OpenMode { write: true, truncate: false, ..mode };
             let flags = open_flags(wanted) | OFlags::TMPFILE;
             let creation_mode = as_caller.creation_mode(new);
@@ -90,8 +93,8 @@ impl Creation for Host {
                     Errno::ISDIR | Errno::NOENT => Error::Unsupported("files without a name"),
                     errno => host_error(errno),
                 }
-            })?
-        };
+            })
+        })?;
         let denoting: OwnedFd = self.reopen(&opened, OFlags::PATH)?;
         let (entry, node) = self.entry(&stat_of(&opened)?, None);
         node.slot.pin(Arc::new(denoting));
@@ -113,13 +116,12 @@ impl Creation for Host {
         let (parent, directory) = self.directory(parent)?;
         let object = self.descriptor(&node)?;
         let _own = self.own_change([Some(&parent), Some(&node), None, None]);
-        {
-            let _as_caller = self.identity.enter(caller, None)?;
+        self.identity.act(caller, None, CHANGE_NAMES, |_| {
             let number = DecInt::from_fd(&object);
             let flags = AtFlags::SYMLINK_FOLLOW;
             rustix::fs::linkat(&self.proc_fds, number, &directory, name.as_bytes(), flags)
-                .map_err(host_error)?;
-        }
+                .map_err(host_error)
+        })?;
         let stat = stat_at(directory.as_fd(), name.as_bytes())?;
         let entry = self.entry(&stat, Some((&parent, name.as_bytes()))).0;
         // It has a name again: its descriptor is no longer the only way to it.

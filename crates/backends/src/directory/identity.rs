@@ -1,8 +1,9 @@
 //! Acting as the caller: the calling thread temporarily has the user, the groups and the umask of the caller.
 //!
 //! # Boundary
-//! Switches credentials and restores them. The call sites decide which calls run as the caller. Descriptors of
-//! directories are always obtained *before* the switch: search permission was checked when the path was walked.
+//! Switches credentials and restores them. The call sites decide which calls run as the caller, and which capabilities
+//! of the caller may serve. Descriptors of directories are always obtained *before* the switch: search permission was
+//! checked when the path was walked.
 //!
 //! # Concurrency
 //! On Linux credentials belong to a thread. The guard is not `Send`, and covers only the system calls that need it. The
@@ -13,6 +14,9 @@
 //! # Why
 //! To act as root and repair afterwards (`chown` after `mkdir`) leaves a window, and cannot replace the host's
 //! decisions by credentials: setgid folders, default access control lists, quota, sticky bits, clearing set-id bits.
+//! A caller's capabilities are read only after a refusal, since few users have any. The call is then repeated with
+//! those that it needs, and the host decides. Capabilities of a user namespace that maps some numbers do not serve: the
+//! daemon's thread cannot be in that namespace, and an owner looked at before the call may be another one in the call.
 //! The real and saved ids stay the daemon's: so the thread can switch back, and the caller may neither signal nor trace
 //! it meanwhile. Weakness: six system calls a switch; so reads and lookups do without.
 
@@ -20,7 +24,10 @@ use super::convert::{host_error, host_mode};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
-use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use uvfs_vfs::{Caller, Error, NewNode, Result};
@@ -35,6 +42,12 @@ pub enum ActAs {
     /// With those of the daemon, for every caller.
     Daemon,
 }
+
+/// Capabilities for reaching an object whose permission bits forbid it.
+pub(super) const REACH: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
+/// Those, and the one for acting as the owner: sticky directories, and protected hard links.
+pub(super) const CHANGE_NAMES: CapabilitySet = REACH.union(CapabilitySet::FOWNER);
 
 /// The credentials of the daemon's threads when they act for no caller.
 #[derive(Debug)]
@@ -75,6 +88,51 @@ impl Identity {
     /// user 0 or the daemon do it, which may have CAP_FSETID where the caller does not.
     pub(super) fn clears_set_id_by_hand(&self, caller: &Caller) -> bool {
         caller.is_privileged() || !self.switches
+    }
+
+    /// Does `work` as `caller`, with `umask` for new objects. If the host refuses it to the caller's user, does it once
+    /// more with those of the capabilities `needed` that the caller has.
+    pub(super) fn act<T>(
+        &self,
+        caller: &Caller,
+        umask: Option<u32>,
+        needed: CapabilitySet,
+        mut work: impl FnMut(&AsCaller<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let first = work(&self.enter(caller, umask)?);
+        let is_refused = match &first {
+            Err(Error::Access | Error::NotPermitted) => true,
+            // The host's answer about an attribute that only a privileged caller may know.
+            Err(Error::NoAttribute) => needed == CapabilitySet::SYS_ADMIN,
+            _ => false,
+        };
+        if !is_refused {
+            return first;
+        }
+        self.act_by_capability(caller, umask, needed, work).unwrap_or(first)
+    }
+
+    /// Does `work` as `caller` with those of the capabilities `needed` that it has; `None` if it has none of them.
+    pub(super) fn act_by_capability<T>(
+        &self,
+        caller: &Caller,
+        umask: Option<u32>,
+        needed: CapabilitySet,
+        mut work: impl FnMut(&AsCaller<'_>) -> Result<T>,
+    ) -> Option<Result<T>> {
+        // User 0 has them by its number, and another daemon has none to lend.
+        if !self.switches || caller.is_privileged() {
+            return None;
+        }
+        let held = CapabilitySet::from_bits_truncate(caller.capabilities()) & needed;
+        if held.is_empty() {
+            return None;
+        }
+        let as_caller = self.enter(caller, umask).and_then(|guard| {
+            guard.raise(held).map_err(host_error)?;
+            Ok(guard)
+        });
+        Some(as_caller.and_then(|guard| work(&guard)))
     }
 
     /// Acts as `caller` until the guard is dropped, with `umask` for new objects.
@@ -151,6 +209,14 @@ impl AsCaller<'_> {
         Ok(())
     }
 
+    /// Puts `capabilities` into effect, as far as the daemon has them. The switch to the caller's user has taken all out
+    /// of effect, and the switch back puts all into effect again.
+    fn raise(&self, capabilities: CapabilitySet) -> std::result::Result<(), Errno> {
+        let sets = rustix::thread::capabilities(None)?;
+        let effective = capabilities & sets.permitted;
+        rustix::thread::set_capabilities(None, CapabilitySets { effective, ..sets })
+    }
+
     fn restore(&self) -> std::result::Result<(), Errno> {
         if self.user {
             set_thread_res_uid(None, self.daemon.user, None)?;
@@ -203,7 +269,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::path::Path;
-    use uvfs_vfs::{Backend, FileRef, InodeId, Name, NewKind, OpenMode, SetAttributes, XattrMode};
+    use uvfs_vfs::{
+        Backend, FileRef, InodeId, Name, NewKind, OpenMode, Powers, SetAttributes, XattrMode,
+    };
 
     const USER: u32 = 1234;
     const GROUP: u32 = 2345;
@@ -373,6 +441,93 @@ mod tests {
         let refused =
             scratch.backend.inodes().set_attributes(&stranger, FileRef::unopened(inode), &size);
         assert!(matches!(refused, Err(Error::Access)));
+    }
+
+    /// A user whose task has the capability `number`.
+    fn user_with(number: u32) -> Caller {
+        let powers = Powers::OfTask { task: number, read: |number, _, _| 1 << number };
+        Caller { powers, ..user() }
+    }
+
+    /// Bug: the daemon acted as a user without capabilities. A backup user with CAP_DAC_READ_SEARCH read no file of
+    /// others, although the kernel had let it pass, and the same user did on the host.
+    #[test]
+    fn a_capability_of_a_user_serves_as_on_the_host_and_no_other_does() {
+        const NET_ADMIN: u32 = 12;
+        if !is_root() {
+            return;
+        }
+        let scratch = Scratch::new();
+        let root = InodeId::ROOT;
+        fs::write(scratch.path("f"), b"private").unwrap();
+        set_mode(&scratch.path("f"), 0o600);
+        fs::create_dir(scratch.path("d")).unwrap();
+        set_mode(&scratch.path("d"), 0o755);
+        let inode = scratch.lookup(root, "f").unwrap();
+        let folder = scratch.lookup(root, "d").unwrap();
+        let backend = &scratch.backend;
+        let open = |caller: &Caller, mode| backend.open_files().open(caller, inode, mode).map(drop);
+        let set = |caller: &Caller, set: SetAttributes| {
+            backend.inodes().set_attributes(caller, FileRef::unopened(inode), &set)
+        };
+        let make = |caller: &Caller, name: &str, kind| {
+            scratch.make_as(caller, folder, name, kind, 0o644).map(drop)
+        };
+        let none = SetAttributes::default();
+        let chown = SetAttributes { uid: Some(5), ..none };
+        let chmod = SetAttributes { mode: Some(0o640), ..none };
+        type Act<'a> = Box<dyn Fn(&Caller) -> Result<()> + 'a>;
+        let acts: [(&str, u32, Act<'_>); 7] = [
+            ("read", 2, Box::new(|caller| open(caller, OpenMode::READ))),
+            ("write", 1, Box::new(|caller| open(caller, OpenMode::READ_WRITE))),
+            ("make", 1, Box::new(|caller| make(caller, "new", NewKind::Regular))),
+            (
+                "remove",
+                1,
+                Box::new(|caller| {
+                    backend.names().unlink(caller, folder, Name::new(b"new").unwrap())
+                }),
+            ),
+            ("chmod", 3, Box::new(|caller| set(caller, chmod).map(drop))),
+            ("chown", 0, Box::new(|caller| set(caller, chown).map(drop))),
+            (
+                "capability",
+                31,
+                Box::new(|caller| {
+                    // Version 2, effective, CAP_NET_RAW.
+                    let value = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                    let name = b"security.capability";
+                    backend.xattrs().unwrap().set_xattr(caller, inode, name, &value, XattrMode::Any)
+                }),
+            ),
+        ];
+        let before = credentials();
+        for (name, needed, act) in &acts {
+            for lacking in [user(), user_with(NET_ADMIN)] {
+                let refused = act(&lacking);
+                assert!(
+                    matches!(refused, Err(Error::Access | Error::NotPermitted)),
+                    "{name}: {refused:?}"
+                );
+            }
+            match act(&user_with(*needed)) {
+                Err(Error::Unsupported(_)) => uvfs_skip::lacking("no such attributes here"),
+                done => done.unwrap_or_else(|error| panic!("{name}: {error}")),
+            }
+            assert_eq!(credentials(), before);
+        }
+        assert_eq!(ownership(&scratch, "f"), (5, 0, 0o640));
+        // The bit stays that the host clears for an owner outside the group.
+        let (owner, bits) =
+            (Caller { uid: 5, ..user() }, SetAttributes { mode: Some(0o2750), ..none });
+        assert_eq!(set(&owner, bits).unwrap().mode, 0o750);
+        let keeper = Caller { uid: 5, ..user_with(4) };
+        assert_eq!(set(&keeper, bits).unwrap().mode, 0o2750);
+        let device = NewKind::CharDevice(0x103);
+        set_mode(&scratch.path("d"), 0o777);
+        assert!(matches!(make(&user_with(1), "null", device), Err(Error::NotPermitted)));
+        make(&user_with(27), "null", device).unwrap();
+        assert_eq!(ownership(&scratch, "d/null").0, USER);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 use super::convert::{HostStat, host_error, stat_at};
 use super::host::Host;
+use super::identity::CHANGE_NAMES;
 use super::node::{HostNode, KnownName};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, RenameFlags};
@@ -117,17 +118,16 @@ impl Host {
         };
         let node = victim.as_ref().map(|victim| &*victim.node);
         let _own = self.own_change([Some(&side.parent), node, None, None]);
-        let removed = {
-            let _as_caller = self.identity.enter(caller, None)?;
-            rustix::fs::unlinkat(&side.directory, side.name, flags)
-        };
+        let removed = self.identity.act(caller, None, CHANGE_NAMES, |_| {
+            rustix::fs::unlinkat(&side.directory, side.name, flags).map_err(host_error)
+        });
         if let Some(victim) = &victim {
             self.settle_victim(&side, victim, removed.is_ok());
         }
         if removed.is_ok() {
             side.parent.forget_child(side.name);
         }
-        removed.map_err(host_error)
+        removed
     }
 
     fn side<'a>(&self, (parent, name): (InodeId, Name<'a>)) -> Result<Side<'a>> {
@@ -200,9 +200,10 @@ impl Host {
             RenameMode::Exchange => RenameFlags::EXCHANGE,
             RenameMode::Whiteout => RenameFlags::WHITEOUT,
         };
-        let _as_caller = self.identity.enter(caller, None)?;
-        rustix::fs::renameat_with(&from.directory, from.name, &to.directory, to.name, flags)
-            .map_err(host_error)
+        self.identity.act(caller, None, CHANGE_NAMES, |_| {
+            rustix::fs::renameat_with(&from.directory, from.name, &to.directory, to.name, flags)
+                .map_err(host_error)
+        })
     }
 
     /// The known object at `side`, held so that it can be reached without the name, if need be.

@@ -17,6 +17,7 @@
 use super::convert::{host_error, open_flags, stat_of};
 use super::given_up::OpenDescriptor;
 use super::host::Host;
+use super::identity::REACH;
 use super::list::Stream;
 use super::node::HostNode;
 use super::shares::Share;
@@ -200,8 +201,7 @@ impl Host {
         let denoting = self.open_denoting(node, mode)?;
         self.counters.opens.hit();
         let _own = self.own_change([mode.truncate.then_some(node), None, None, None]);
-        let opened = {
-            let _as_caller = self.identity.enter(caller, None)?;
+        let opened = self.identity.act(caller, None, REACH, |_| {
             match self.reopen(&denoting, flags_for(node, mode)) {
                 // The host lets an append-only file (`chattr +a`) be opened in no other way.
                 Err(Error::NotPermitted) if mode.append => {
@@ -209,7 +209,7 @@ impl Host {
                 }
                 opened => opened,
             }
-        };
+        });
         let opened = match opened {
             // A program may be executable without being readable. A kernel that runs it has checked that, and asks for
             // reading, because it will read.

@@ -12,10 +12,12 @@
 
 use super::convert::host_error;
 use super::host::Host;
+use super::identity::CHANGE_NAMES;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::io::Write;
 use uvfs_vfs::{Caller, Checks, Error, InodeId, Result, XattrMode, Xattrs};
 
@@ -33,8 +35,9 @@ impl Xattrs for Host {
         check_name(name)?;
         let object = self.descriptor(&self.node(inode)?)?;
         let path = ProcPath::of(&object);
-        let _as_caller = self.identity.enter(caller, None)?;
-        read_growing(|value| rustix::fs::getxattr(path.bytes(), name, spare_capacity(value)))
+        self.identity.act(caller, None, needed_for(name), |_| {
+            read_growing(|value| rustix::fs::getxattr(path.bytes(), name, spare_capacity(value)))
+        })
     }
 
     fn set_xattr(
@@ -55,10 +58,9 @@ impl Xattrs for Host {
         let object = self.descriptor(&node)?;
         let path = ProcPath::of(&object);
         let _own = self.own_change([Some(&node), None, None, None]);
-        {
-            let _as_caller = self.identity.enter(caller, None)?;
-            rustix::fs::setxattr(path.bytes(), name, value, flags).map_err(host_error)?;
-        }
+        self.identity.act(caller, None, needed_for(name), |_| {
+            rustix::fs::setxattr(path.bytes(), name, value, flags).map_err(host_error)
+        })?;
         self.note_own_change(&node);
         Ok(())
     }
@@ -66,9 +68,20 @@ impl Xattrs for Host {
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
         let object = self.descriptor(&self.node(inode)?)?;
         let path = ProcPath::of(&object);
-        let names = {
-            let _as_caller = self.identity.enter(caller, None)?;
-            read_growing(|names| rustix::fs::listxattr(path.bytes(), spare_capacity(names)))?
+        let list =
+            || read_growing(|names| rustix::fs::listxattr(path.bytes(), spare_capacity(names)));
+        let all = list()?;
+        // The host hides these names from callers without a capability.
+        let hides = all.split(|&byte| byte == 0).any(|name| name.starts_with(TRUSTED));
+        let by_capability = hides.then(|| {
+            self.identity.act_by_capability(caller, None, CapabilitySet::SYS_ADMIN, |_| list())
+        });
+        let names = match by_capability.flatten() {
+            Some(names) => names?,
+            None => {
+                let _as_caller = self.identity.enter(caller, None)?;
+                list()?
+            }
         };
         let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
         Ok(names.map(<[u8]>::to_vec).collect())
@@ -90,12 +103,10 @@ impl Xattrs for Host {
         let object = self.descriptor(&node)?;
         let path = ProcPath::of(&object);
         let _own = self.own_change([Some(&node), None, None, None]);
-        {
-            let _as_caller = match takes_capabilities_away(caller, name) {
-                true => None,
-                false => Some(self.identity.enter(caller, None)?),
-            };
-            rustix::fs::removexattr(path.bytes(), name).map_err(host_error)?;
+        let remove = || rustix::fs::removexattr(path.bytes(), name).map_err(host_error);
+        match takes_capabilities_away(caller, name) {
+            true => remove()?,
+            false => self.identity.act(caller, None, needed_for(name), |_| remove())?,
         }
         self.note_own_change(&node);
         Ok(())
@@ -160,6 +171,18 @@ impl ProcPath {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+}
+
+/// The names that only a caller with CAP_SYS_ADMIN sees.
+const TRUSTED: &[u8] = b"trusted.";
+
+/// The capabilities by which a caller may use the attribute `name` of an object that is another user's.
+fn needed_for(name: &[u8]) -> CapabilitySet {
+    match name {
+        b"security.capability" => CapabilitySet::SETFCAP,
+        name if name.starts_with(TRUSTED) => CapabilitySet::SYS_ADMIN,
+        _ => CHANGE_NAMES,
     }
 }
 

@@ -96,7 +96,7 @@ fn a_commit_that_fails_is_reported_with_its_cause_and_its_losses() {
     host.fill();
     let synced = File::open(path("d/f3")).unwrap().sync_all().unwrap_err();
     assert_eq!(synced.raw_os_error(), Some(5), "{synced}");
-    let cause = "the device: No space left on device";
+    let cause = "No space left on device below the image";
     let whole = format!("{cause}; committed data is safe: mount the image again");
     assert_eq!(count(&log, &format!("image: writing has ended: {whole}")), 1);
     assert_eq!(fs::create_dir(path("more")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
@@ -168,4 +168,105 @@ fn an_image_that_was_removed_is_lost_as_a_whole_and_nothing_is_called_safe() {
     let message = format!("{}: ended, and 2.9 MiB of all files are lost with ", place.mnt());
     assert!(outcome.stderr.contains(&message), "no {message} in\n{}", outcome.stderr);
     assert!(!fs::read_to_string(&log).unwrap().contains("safe"));
+}
+
+/// Bug: the host's file system below an image was full. The daemon's log had no line about the errors that an `fsync` met
+/// itself, nor of which file they were, and `uvfs unmount` said "Input/output error".
+#[test]
+fn a_full_host_below_an_image_is_in_the_log_and_named_at_the_end() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("a small host file system is mounted by root alone");
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "64M") else { return };
+    let Some(host) = Host::with_copy_of(&image, &place.source, c"size=6M") else { return };
+    let log = place.mountpoint.with_file_name("log");
+    let log_file = format!("--log-file={}", text(&log));
+    let options = ["--commit=5m", "--write-back-delay=1h", &log_file];
+    place.mount_daemon(text(&host.image), &options);
+    let path = place.mountpoint.join("file");
+    fs::write(&path, vec![1; 60_000]).unwrap();
+    host.fill();
+    let file = File::open(&path).unwrap();
+    for _ in 0..2 {
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
+    }
+    drop(file);
+    let cause = "No space left on device below the image";
+    assert_eq!(count(&log, &format!("/file: cannot write back, will try again: {cause}")), 1);
+    assert!(count(&log, "image: the device failed a write of ") >= 2);
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let line = format!("{}/file: lost 58.6 KiB: {cause}", place.mnt());
+    assert!(outcome.stderr.contains(&line), "no {line} in\n{}", outcome.stderr);
+}
+
+const STORE: &str = "import mmap, os, sys\n\
+file = os.open(sys.argv[1], os.O_RDWR)\n\
+mapping = mmap.mmap(file, 1 << 20)\n\
+mapping[0:1 << 20] = b'M' * (1 << 20)\n\
+mapping.close()\n\
+os.close(file)\n";
+
+/// Bug: a program stored to a mapping of a hole, and the store had no room for it. The program ended with success, the
+/// data was gone, and no counter, log line or unmount showed it. Linux's ext4 kills such a program.
+#[test]
+fn a_store_to_a_mapping_that_is_refused_is_counted_logged_and_named() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "24M") else { return };
+    let log = place.mountpoint.with_file_name("log");
+    let log_file = format!("--log-file={}", text(&log));
+    for (source, more) in [(text(&image), None), ("memory:", Some("--size=24M"))] {
+        let options: Vec<_> = [log_file.as_str()].into_iter().chain(more).collect();
+        place.mount_daemon(source, &options);
+        let path = |name: &str| place.mountpoint.join(name);
+        for name in ["hole", "later", "gone"] {
+            File::create(path(name)).unwrap().set_len(1 << 20).unwrap();
+        }
+        let mut fill = File::create(path("fill")).unwrap();
+        while fill.write_all(&[1; 4096]).is_ok() {}
+        let _ = fill.sync_all();
+        for name in ["hole", "later", "gone"] {
+            let stored = Command::new("python3").args(["-c", STORE]).arg(path(name)).status();
+            match stored {
+                Ok(status) => assert!(status.success(), "the kernel tells the program nothing"),
+                Err(_) => {
+                    done(&["unmount", place.mnt()]);
+                    return uvfs_skip::lacking("python3 is not installed");
+                }
+            }
+            let line = format!("/{name}: ");
+            let of_file =
+                |text: &str| text.contains(&line) && text.contains("to a mapping were refused");
+            let logged =
+                fs::read_to_string(&log).unwrap().lines().filter(|text| of_file(text)).count();
+            assert_eq!(logged, 1, "{source}: {name}");
+        }
+        let report = done(&["stat", place.mnt()]).stdout;
+        assert_ne!(row(&report, "write errors"), "0", "{source}: {report}");
+        // Only bytes that are missing in the end are lost.
+        fill.set_len(0).unwrap();
+        drop(fill);
+        fs::remove_file(path("fill")).unwrap();
+        fs::remove_file(path("gone")).unwrap();
+        fs::write(path("later"), vec![b'M'; 1 << 20]).unwrap();
+        let outcome = run(&["unmount", place.mnt()]);
+        assert_eq!(outcome.code, Some(1), "{source}: {outcome:?}");
+        // The store may have had room for some pages.
+        let line = format!("{}/hole: lost 1", place.mnt());
+        assert!(outcome.stderr.contains(&line), "no {line} in\n{}", outcome.stderr);
+        assert!(outcome.stderr.contains("B: No space left on device\n"), "{outcome:?}");
+        assert!(outcome.stderr.contains(" of 1 file did not reach "), "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 2, "{outcome:?}");
+        fs::remove_file(&log).unwrap();
+    }
+    let kept = done(&["image", "cat", text(&image), "/later"]).stdout;
+    assert_eq!(kept.bytes().filter(|byte| *byte == b'M').count(), 1 << 20);
+    sound(&image);
 }

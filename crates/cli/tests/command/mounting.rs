@@ -520,6 +520,114 @@ fn overlay(options: &str, whole: &Path) -> Option<Overlay> {
     Some(Overlay(whole.to_owned()))
 }
 
+/// Runs `script` in `folder` as user 1000, by `setpriv` with `options`; whether it succeeded. `None` without setpriv.
+fn as_user(folder: &Path, options: &[&str], script: &[&str]) -> Option<bool> {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]).args(options);
+    command.args(script).current_dir(folder);
+    match command.output() {
+        Ok(output) => Some(output.status.success()),
+        Err(error) => {
+            uvfs_skip::lacking(format_args!("setpriv: {error}"));
+            None
+        }
+    }
+}
+
+/// Bug: a backup user with CAP_DAC_READ_SEARCH read every file of a host directory, and none through a mount of it. The
+/// same held for each other capability of a user.
+#[test]
+fn capabilities_of_a_user_serve_on_a_directory_as_on_the_host() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("root alone gives capabilities to a user");
+    }
+    let place = Place::new();
+    place.mount_daemon(place.src(), &["--allow-other"]);
+    let folders = [place.source.join("host"), place.mountpoint.join("mount")];
+    for folder in &folders {
+        fs::create_dir(folder).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(folder.join("closed")).unwrap();
+    }
+    let acts = [
+        ("dac_read_search", "cat secret"),
+        ("dac_override", "echo more >> secret && echo new > closed/file && rm closed/file"),
+        ("chown", "touch given && chown 5:6 given"),
+        ("fowner", "chmod 640 secret && touch -d 2001-01-01 secret"),
+        ("mknod", "mknod null c 1 3"),
+    ];
+    for (capability, script) in acts {
+        let capability = format!("+{capability}");
+        let with = ["--inh-caps", &capability, "--ambient-caps", &capability];
+        let other = ["--inh-caps", "+net_admin", "--ambient-caps", "+net_admin"];
+        for folder in &folders {
+            fs::write(folder.join("secret"), "secret").unwrap();
+            fs::set_permissions(folder.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+            let act = ["sh", "-c", script];
+            let Some(without) = as_user(folder, &other, &act) else { return unmount(&place) };
+            assert!(!without, "{script} in {folder:?} without the capability");
+            assert_eq!(as_user(folder, &with, &act), Some(true), "{script} in {folder:?}");
+            fs::remove_file(folder.join("secret")).unwrap();
+        }
+    }
+    let about = |at: usize| {
+        let about = fs::symlink_metadata(folders[at].join("given")).unwrap();
+        (about.uid(), about.gid(), about.mode())
+    };
+    assert_eq!((about(0).0, about(0).1), (5, 6));
+    assert_eq!(about(0), about(1));
+    unmount(&place);
+}
+
+/// A user has every capability in a user namespace of its own, and they hold for the objects of that namespace alone. A
+/// daemon cannot act in that namespace: on a host directory they do not serve, as docs/semantics.md says. In `memory:`
+/// the kernel's check is the only one.
+#[test]
+fn capabilities_of_a_user_namespace_do_not_serve_on_a_directory() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("another user may use the mount of root alone");
+    }
+    let memory = Place::new();
+    let directory = Place::new();
+    fs::set_permissions(&directory.source, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(directory.source.join("theirs"), "private").unwrap();
+    fs::set_permissions(directory.source.join("theirs"), fs::Permissions::from_mode(0o600))
+        .unwrap();
+    memory.mount_daemon("memory:", &["--allow-other"]);
+    directory.mount_daemon(directory.src(), &["--allow-other"]);
+    fs::set_permissions(&memory.mountpoint, fs::Permissions::from_mode(0o777)).unwrap();
+    let end = || [&memory, &directory].into_iter().for_each(unmount);
+    let inside = |place: &Place, script: &str| {
+        as_user(&place.mountpoint, &[], &["unshare", "-Ur", "sh", "-c", script])
+    };
+    match inside(&memory, "true") {
+        Some(true) => {}
+        Some(false) => {
+            uvfs_skip::lacking("a user may make no user namespace here");
+            return end();
+        }
+        None => return end(),
+    }
+    let own = "echo q > file && chmod 0 file && cat file";
+    assert_eq!(inside(&memory, own), Some(true));
+    assert_eq!(inside(&directory, own), Some(false));
+    let closed = "mkdir folder && chmod 555 folder && touch folder/file";
+    assert_eq!(inside(&memory, closed), Some(true));
+    assert_eq!(inside(&directory, closed), Some(false));
+    for script in ["cat theirs", "chown 0:0 theirs", "chmod 644 theirs"] {
+        assert_eq!(inside(&directory, script), Some(false), "{script}");
+    }
+    let about = fs::metadata(directory.source.join("theirs")).unwrap();
+    assert_eq!((about.uid(), about.mode() & 0o7777), (0, 0o600));
+    end();
+}
+
 /// Every mount refused RENAME_WHITEOUT, and an overlay then refused the mount: "missing required features".
 #[test]
 fn a_mount_is_the_upper_layer_of_an_overlay() {

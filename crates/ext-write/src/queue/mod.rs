@@ -28,6 +28,7 @@ pub use pending::{Pending, Run};
 pub use policy::{DEPTH_MAX, KINDS, PIECE, Policy, Seen, WINDOW_NS, let_pass};
 
 use crate::device::WriteDevice;
+use crate::error::words;
 use crate::lock_order::EXT_QUEUE;
 use latency::Meter;
 use std::collections::BTreeSet;
@@ -339,7 +340,9 @@ impl Queue {
         drop(state);
         let slices: Vec<_> = run.contents.iter().map(|bytes| IoSlice::new(bytes)).collect();
         let at = run.first * self.block_size as u64;
-        let done = self.timed(Class::Background, || self.device.write_at(at, &slices));
+        let run_bytes = blocks * self.block_size as u64;
+        let done =
+            self.timed(Class::Background, (at, run_bytes), || self.device.write_at(at, &slices));
         let mut state = self.state.lock();
         state.pending.ended(run.first);
         if done.is_err() {
@@ -350,13 +353,28 @@ impl Queue {
         done
     }
 
-    fn timed<T>(&self, class: Class, request: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// Does `request`, of `length` bytes at `offset`.
+    fn timed<T>(
+        &self,
+        class: Class,
+        (offset, length): (u64, u64),
+        request: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
         let since = Instant::now();
         let done = request();
         self.meters[class as usize].count(since);
-        if done.is_err() && class != Class::Read {
+        if let Err(error) = &done
+            && class != Class::Read
+        {
             // ORDERING: Relaxed; as in `errors`.
-            self.errors.fetch_add(1, Relaxed);
+            let count = self.errors.fetch_add(1, Relaxed) + 1;
+            if is_logged(count) {
+                let request = match class {
+                    Class::Flush => "a flush".into(),
+                    _ => format!("a write of {length} bytes at {offset}"),
+                };
+                log::warn!("image: the device failed {request}, error {count}: {}", words(error));
+            }
         }
         done
     }
@@ -364,14 +382,21 @@ impl Queue {
     fn synchronous<T>(
         &self,
         class: Class,
+        place: (u64, u64),
         request: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
         // ORDERING: Relaxed, both; a size that may lag.
         self.synchronous.fetch_add(1, Relaxed);
-        let done = self.timed(class, request);
+        let done = self.timed(class, place, request);
         self.synchronous.fetch_sub(1, Relaxed);
         done
     }
+}
+
+/// Whether the error of this number is logged: the first hundred are, and then each time that their count has doubled. A
+/// dead device fails every request.
+fn is_logged(count: u64) -> bool {
+    count <= 100 || count.is_power_of_two()
 }
 
 impl Device for Queue {
@@ -380,17 +405,19 @@ impl Device for Queue {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.synchronous(Class::Read, || self.device.read_at(offset, into))
+        let place = (offset, into.len() as u64);
+        self.synchronous(Class::Read, place, || self.device.read_at(offset, into))
     }
 }
 
 impl WriteDevice for Queue {
     fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()> {
-        self.synchronous(Class::Write, || self.device.write_at(offset, from))
+        let length = from.iter().map(|part| part.len() as u64).sum();
+        self.synchronous(Class::Write, (offset, length), || self.device.write_at(offset, from))
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.synchronous(Class::Flush, || self.device.flush())
+        self.synchronous(Class::Flush, (0, 0), || self.device.flush())
     }
 
     fn check(&self) -> io::Result<()> {

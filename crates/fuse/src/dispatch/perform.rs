@@ -238,6 +238,8 @@ fn write<R: Reply>(
     if how.from == WriteFrom::Mapped {
         // The kernel writes these pages for no user.
         caller.uid = 0;
+        let caller = told(caller, how.keeps_set_ids);
+        return shared.server.write_mapped(&caller, (node, file), offset, data);
     }
     let caller = told(caller, how.keeps_set_ids);
     let written = shared.server.write(&caller, (node, file), offset, data, how.appends)?;

@@ -16,8 +16,8 @@ use uvfs_concurrent::primitive::atomic::AtomicU64;
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SetIds,
-    SyncMode, Totals, Vfs, Writes, XattrMode,
+    OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result, SeekTarget, SetAttributes,
+    SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -98,7 +98,8 @@ impl Server {
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
-        Caller { uid, gid, groups, checks: Checks::Done, set_ids, origin: self.origin }
+        let powers = Powers::OfTask { task, read: task::capabilities };
+        Caller { uid, gid, groups, checks: Checks::Done, set_ids, powers, origin: self.origin }
     }
 
     /// Whether the kernel need not send opens.
@@ -430,6 +431,34 @@ impl Server {
         // Wherever the store put it: the kernel counts from the place that it sent.
         self.nodes.ends(id, |end| end.reaches(offset.saturating_add(written as u64)));
         Ok(written)
+    }
+
+    /// Writes pages of a mapping: all of them, or it fails. The kernel takes a short answer for success, and no program
+    /// sees the error of such a write.
+    pub(crate) fn write_mapped(
+        &self,
+        caller: &Caller,
+        (id, handle): (u64, u64),
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, &data[done..]);
+            let written = match self.write(caller, (id, handle), at, rest, false) {
+                Ok(0) => Err(Error::NoSpace),
+                written => written,
+            };
+            done += written.inspect_err(|error| {
+                let refused = |node: &Node, _| {
+                    self.vfs.mapping_was_refused(node, at, rest.len(), error);
+                    Ok(())
+                };
+                // The file is gone where no node is found: nothing of it is lost.
+                let _ = self.with_file(id, handle, refused);
+            })?;
+        }
+        Ok(done)
     }
 
     /// Changes data of `node`, the kernel's `id`, by `work`. If that clears bits of the mode, the kernel would not ask

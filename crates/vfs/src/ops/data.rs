@@ -52,6 +52,9 @@ impl Vfs {
         data: &[u8],
     ) -> Result<usize> {
         let written = self.write_at(caller, (node, file), offset, data);
+        if let Ok(count) = written {
+            self.core.pages.failures().took(node.id(), offset..offset.saturating_add(count as u64));
+        }
         self.notify_inode(caller, node, written)
     }
 
@@ -224,7 +227,7 @@ impl Vfs {
         if node.id() == InodeId::ROOT && self.core.capabilities.writes_back {
             self.core.sync_all_pages()?;
         }
-        self.core.backend().data().sync(file, mode)
+        self.core.sync_in_store(file, mode)
     }
 
     /// Like [`Vfs::sync`], for one open file, which reports every error of write-back once.

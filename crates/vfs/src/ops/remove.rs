@@ -147,6 +147,7 @@ impl Vfs {
         if unlinked {
             victim.inode.set_unlinked(true);
             victim.inode.set_nameless();
+            self.core.pages.failures().removed(victim.id());
             self.core.forget_mark(victim);
         }
     }

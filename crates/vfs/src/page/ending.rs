@@ -56,6 +56,7 @@ impl Core {
         // Dropped with no lock held: some may be the last hold on their file.
         drop(self.pages.dirty_files.take());
         self.pages.ending.end();
+        join(&mut lost, self.refused_mappings());
         if let Err(error) = self.end_store() {
             join(&mut lost, self.lost_by_store(error));
         }
@@ -68,7 +69,7 @@ impl Core {
         ended.unwrap_or(Err(Error::Corrupt("the store panicked at its end")))
     }
 
-    /// A file could not be written back in the background: logs it, once until the file can be written again.
+    /// A file could not be written back: logs it, once until the file can be written again.
     pub(super) fn warn_not_written(&self, file: &FilePages, error: &Error) {
         if std::mem::replace(&mut file.local().warned, true) {
             return;
@@ -78,11 +79,11 @@ impl Core {
     }
 }
 
-/// Adds the files of which the store lost data to those of which it never had some: a file is named once.
-fn join(lost: &mut Vec<Unwritten>, by_store: Vec<Unwritten>) {
+/// Adds `others`, which the store lost or refused, to the files of which it never had some data: a file is named once.
+fn join(lost: &mut Vec<Unwritten>, others: Vec<Unwritten>) {
     let known: HashMap<u64, usize> =
         lost.iter().enumerate().map(|(at, one)| (one.number, at)).collect();
-    for one in by_store {
+    for one in others {
         match known.get(&one.number) {
             Some(at) => lost[*at].bytes += one.bytes,
             None => lost.push(one),

@@ -10,6 +10,7 @@
 
 use crate::error::Error;
 use crate::lock_order;
+use std::io;
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,6 +32,8 @@ struct Log {
     count: u64,
     /// The last one.
     errno: i32,
+    /// The store's own words for it, if an errno does not tell all of it.
+    words: Option<Box<str>>,
     /// A caller has seen the last error.
     seen: bool,
 }
@@ -58,6 +61,10 @@ impl ErrorLog {
         let mut log = self.made().lock();
         log.count += 1;
         log.errno = error.errno();
+        log.words = match error {
+            Error::Io(error) if error.raw_os_error().is_none() => Some(error.to_string().into()),
+            _ => None,
+        };
         log.seen &= again;
     }
 
@@ -100,10 +107,13 @@ impl ErrorLog {
         self.check_and_advance(&self.0.get()?.others)
     }
 
-    /// The last error, reported or not.
+    /// The last error, reported or not, in the store's own words.
     pub(crate) fn last(&self) -> Option<Error> {
         let log = self.log()?;
-        (log.count > 0).then(|| Error::from_errno(log.errno))
+        (log.count > 0).then(|| match &log.words {
+            Some(words) => Error::Io(io::Error::other(words.to_string())),
+            None => Error::from_errno(log.errno),
+        })
     }
 }
 

@@ -29,6 +29,7 @@ mod clean;
 mod dirty;
 mod ending;
 mod errors;
+mod failures;
 mod file;
 mod gate;
 mod gone;
@@ -50,6 +51,7 @@ mod write_back_tests;
 
 use dirty::DirtyFiles;
 pub(crate) use errors::ErrorCursor;
+use failures::Failures;
 pub(crate) use file::FilePages;
 use gate::Alone;
 use growth::Growth;
@@ -117,6 +119,7 @@ pub(crate) struct PageCache {
     progress: Progress,
     growth: Growth,
     ending: in_flight::Ending,
+    failures: Failures,
     counters: Counters,
 }
 
@@ -210,6 +213,7 @@ impl PageCache {
             progress: Progress::new(),
             growth: Growth::new(),
             ending: in_flight::Ending::default(),
+            failures: Failures::new(),
             counters: Counters::default(),
         })
     }
@@ -220,6 +224,11 @@ impl PageCache {
         // More pages may be dirty now, and more may exist.
         self.progress.made();
         self.arena.room_grew();
+    }
+
+    /// Failures that no caller may see.
+    pub(crate) fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// Makes the pages of a file that has none yet.

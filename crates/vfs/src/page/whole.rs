@@ -54,6 +54,7 @@ impl Core {
                 pages.failed(&refused.error);
                 self.pages.counters.write_errors.hit();
                 if !refused.for_good {
+                    self.warn_not_written(pages, &refused.error);
                     return Err(refused.error);
                 }
                 Some(refused.error)

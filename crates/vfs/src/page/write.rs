@@ -526,6 +526,7 @@ impl Core {
             pages.is_emptied();
         }
         pages.cut(size);
+        self.pages.failures.took(node.id(), size..u64::MAX);
         // The store may have seen no cut: bytes behind its own end existed only here.
         self.unreserve_pages(pages, size.div_ceil(PAGE), u64::MAX);
         pages.set_change(given.mtime);

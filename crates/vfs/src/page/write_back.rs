@@ -170,6 +170,7 @@ impl Core {
             }
             Err(error) => {
                 run.fail(&error);
+                self.warn_not_written(run.pages, &error);
                 Err(error)
             }
         }
@@ -288,6 +289,7 @@ impl Core {
                     }
                     Err(error) if error.retry() == Retry::Later => {
                         pages.failed(&error);
+                        self.warn_not_written(pages, &error);
                         result = Err(error);
                         None
                     }
@@ -323,7 +325,7 @@ impl Core {
             (stated, SyncMode::All) => stated,
         });
         let synced = match &written {
-            Ok(()) => self.backend().data().sync(file, mode),
+            Ok(()) => self.sync_in_store(file, mode),
             Err(_) => Ok(()),
         };
         let untold = match error_cursor {
@@ -334,6 +336,13 @@ impl Core {
             Some(error) => Err(error),
             None => written.and(synced),
         }
+    }
+
+    /// Has the store make what it got of a file stable. A failure is logged.
+    pub(crate) fn sync_in_store(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        let synced = self.backend().data().sync(file, mode);
+        self.note_synced(file.inode, &synced);
+        synced
     }
 
     /// close(2) of one descriptor: reports the errors of write-back.
@@ -426,10 +435,7 @@ impl Core {
                     cache.dirty_files.remove_written_back(&file);
                 }
                 Ok(_) => return Some(now),
-                Err(error) => {
-                    self.warn_not_written(&file, &error);
-                    cache.dirty_files.postpone(&file, now);
-                }
+                Err(_) => cache.dirty_files.postpone(&file, now),
             }
         }
         let next = unfinished.into_iter().chain(cache.dirty_files.next_due(&round, delay)).min();
