@@ -224,7 +224,7 @@ impl Vfs {
         if node.id() == InodeId::ROOT && self.core.capabilities.writes_back {
             self.core.sync_all_pages()?;
         }
-        self.core.backend().data().sync(file, mode)
+        self.core.sync_stored(file, mode)
     }
 
     /// Like [`Vfs::sync`], for one open file, which reports every error of write-back once.

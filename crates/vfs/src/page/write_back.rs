@@ -307,6 +307,14 @@ impl Core {
         }
     }
 
+    /// The store makes stable what it has received of `file`, or of all files if it does not know single ones.
+    pub(crate) fn sync_stored(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        match self.backend().data().sync(file, mode) {
+            Err(Error::Unsupported(_)) => self.backend().sync_fs(),
+            synced => synced,
+        }
+    }
+
     /// fsync(2) of one open file, or of the file if opens are not tracked.
     pub(crate) fn sync_pages(
         &self,
@@ -321,7 +329,7 @@ impl Core {
             (told, SyncMode::All) => told,
         });
         let synced = match &written {
-            Ok(()) => self.backend().data().sync(file, mode),
+            Ok(()) => self.sync_stored(file, mode),
             Err(_) => Ok(()),
         };
         let untold = match error_cursor {
