@@ -1,14 +1,17 @@
 #![forbid(unsafe_code)]
-//! A writable store of some seventy lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT`,
-//! then use it, then `umount MOUNTPOINT`.
+//! A writable store of some hundred lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT FILE`,
+//! then use it, then `umount MOUNTPOINT`. The keys are in FILE, also after the program has ended.
 //!
 //! The store keeps its keys as the names of one directory, and its values as the contents of those files. It leaves out
 //! directories, links, extended attributes and modes; users of these get EOPNOTSUPP. An id is a place in the table and
-//! never names another object. Weakness: a removed value keeps its memory, since it may still be open; a store that
-//! counts references frees it in `forget`.
+//! never names another object. The whole table is saved when a program calls fsync(2), and at the end: uvfs calls
+//! `sync_fs` for both. Weakness: a removed value keeps its memory, since it may still be open; a store that counts
+//! references frees it in `forget`.
 #![expect(clippy::disallowed_types, reason = "std's mutex, as a program elsewhere would use it")]
 
-use std::io::{Cursor, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Cursor, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use uvfs_fuse::{Mount, MountOptions};
 use uvfs_vfs::{
@@ -17,11 +20,51 @@ use uvfs_vfs::{
     VfsConfig,
 };
 
-/// The store: a key and its value by id, which is the place and 2. A removed key is empty.
+/// A key and its value by id, which is the place and 2. A removed key is empty.
+type Table = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The store, and the file that it is saved in.
 #[derive(Debug, Default)]
-pub(crate) struct KeyValue(Mutex<Vec<(Vec<u8>, Vec<u8>)>>);
+pub(crate) struct KeyValue(Mutex<Table>, Option<PathBuf>);
 
 impl KeyValue {
+    /// The store that was saved in `file`; an empty one if there is no such file.
+    pub(crate) fn open(file: &Path) -> io::Result<Self> {
+        let saved = match fs::read(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            saved => saved?,
+        };
+        let (mut rest, mut parts) = (&saved[..], Vec::new());
+        while let Some((length, behind)) = rest.split_first_chunk() {
+            let part = behind.split_at_checked(u64::from_le_bytes(*length) as usize);
+            let (part, behind) = part.ok_or(ErrorKind::InvalidData)?;
+            parts.push(part.to_vec());
+            rest = behind;
+        }
+        let table = parts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        Ok(Self(Mutex::new(table), Some(file.into())))
+    }
+    /// Saves all keys and values, each behind its length. A crash leaves the old file or the new one.
+    fn save(&self, file: &Path) -> io::Result<()> {
+        let table = self.0.lock().unwrap();
+        let new = file.with_extension("new");
+        let mut bytes = Vec::new();
+        for (key, value) in table.iter().filter(|(key, _)| !key.is_empty()) {
+            for part in [key, value] {
+                bytes.extend((part.len() as u64).to_le_bytes());
+                bytes.extend(part);
+            }
+        }
+        let mut saved = File::create(&new)?;
+        saved.write_all(&bytes)?;
+        saved.sync_all()?;
+        fs::rename(new, file)?;
+        // The name is stable when its directory is.
+        File::open(
+            file.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")),
+        )?
+        .sync_all()
+    }
     fn with<T>(&self, file: FileRef, act: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
         let at = (file.inode.0 as usize).checked_sub(2).ok_or(Error::IsDirectory)?;
         Ok(act(&mut self.0.lock().unwrap().get_mut(at).ok_or(Error::Stale)?.1))
@@ -39,6 +82,7 @@ impl Backend for KeyValue {
     fn creation(&self) -> Option<&dyn Creation> { Some(self) }
     fn inodes(&self) -> &dyn Inodes { self }
     fn data(&self) -> &dyn Data { self }
+    fn sync_fs(&self) -> Result<()> { Ok(self.1.as_deref().map_or(Ok(()), |file| self.save(file))?) }
 }
 
 impl Names for KeyValue {
@@ -111,9 +155,11 @@ impl Data for KeyValue {
 
 #[allow(dead_code, reason = "a test takes the store alone")]
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let mountpoint = std::env::args_os().nth(1).ok_or("say where: key_value MOUNTPOINT")?;
-    let vfs = Vfs::new(KeyValue::default(), VfsConfig::default())?;
-    let mount = Mount::start(vfs, &mountpoint, MountOptions::default())?;
+    let [mountpoint, file] = &std::env::args_os().skip(1).collect::<Vec<_>>()[..] else {
+        return Err("say where: key_value MOUNTPOINT FILE".into());
+    };
+    let vfs = Vfs::new(KeyValue::open(file.as_ref())?, VfsConfig::default())?;
+    let mount = Mount::start(vfs, mountpoint, MountOptions::default())?;
     println!("mounted; `umount {}` ends it", mount.mountpoint().display());
     mount.wait();
     Ok(())

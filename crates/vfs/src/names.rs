@@ -323,6 +323,13 @@ impl NameCache {
         self.find(&guard, directory, key, &mut None).map(|entry| entry.value().meaning())
     }
 
+    /// The object that the cached name leads to, and whether that is a directory. Also if the name is not valid.
+    pub(crate) fn object(&self, key: Key<'_>) -> Option<(InodeId, bool)> {
+        let guard = epoch::pin();
+        let inode = self.get(&guard, key)?.value().inode()?;
+        Some((inode.id, inode.is_directory()))
+    }
+
     /// The dentry of the name, valid or not.
     fn get<'g>(&'g self, guard: &'g Guard, key: Key<'_>) -> Option<&'g CachedName> {
         self.table.get(guard, key.hash, key.directory.0, key.bytes())
@@ -403,22 +410,23 @@ impl NameCache {
         // Twice: a single pass may skip parts of a table that grows meanwhile.
         for _ in 0..2 {
             let all = self.table.buckets();
-            orphans.extend(self.sweep_with(&Hand::default(), all, |_| Verdict::Remove));
+            orphans.extend(self.sweep_with(&Hand::default(), all, |_| Verdict::Remove, |_| {}));
         }
         orphans
     }
 
     /// Moves the clock hand over `buckets` buckets. Names used since its last visit get another round, and unused ones
-    /// are evicted. Skips names that are not among the `taken`. Returns the inodes that have no name and no hold any
-    /// more, marked as queued.
+    /// are evicted. Skips names that are not among the `taken`. Passes each removed name to `removed`. Returns the inodes
+    /// that have no name and no hold any more, marked as queued.
     pub(crate) fn sweep(
         &self,
         buckets: usize,
         taken: Taken,
         counters: &Counters,
+        removed: impl FnMut(&CachedName),
     ) -> Vec<Ref<Inode>> {
         let mut now = None;
-        self.sweep_with(&self.hand, buckets, |entry| {
+        let verdict = |entry: &CachedName| {
             if !entry.value().is_valid_alone(&mut now) {
                 return Verdict::Remove;
             }
@@ -436,18 +444,20 @@ impl NameCache {
             }
             counters.names_evicted.hit();
             Verdict::Remove
-        })
+        };
+        self.sweep_with(&self.hand, buckets, verdict, removed)
     }
 
     /// Sweeps negative names only.
     pub(crate) fn sweep_negatives(&self, buckets: usize, counters: &Counters) {
-        self.sweep_with(&self.negative_hand, buckets, |entry| {
+        let verdict = |entry: &CachedName| {
             if entry.value().inode().is_some() || entry.age() > 0 {
                 return Verdict::Keep;
             }
             counters.names_evicted.hit();
             Verdict::Remove
-        });
+        };
+        self.sweep_with(&self.negative_hand, buckets, verdict, |_| {});
     }
 
     fn sweep_with(
@@ -455,21 +465,23 @@ impl NameCache {
         hand: &Hand,
         buckets: usize,
         mut verdict: impl FnMut(&CachedName) -> Verdict,
+        mut removed: impl FnMut(&CachedName),
     ) -> Vec<Ref<Inode>> {
         let guard = epoch::pin();
-        let mut removed = Vec::new();
+        let mut gone = Vec::new();
         self.table.sweep(&guard, hand, buckets, |entry| {
             if verdict(entry) == Verdict::Remove {
                 if entry.value().inode().is_some() {
                     self.losses.advance(entry.parent());
                 }
                 if self.table.remove_entry(&guard, entry) {
-                    removed.push(entry);
+                    removed(entry);
+                    gone.push(entry);
                 }
             }
             Verdict::Keep
         });
-        removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
+        gone.into_iter().filter_map(|entry| self.removed(entry)).collect()
     }
 
     /// A name now has this class.
@@ -557,7 +569,11 @@ impl NameCache {
 
     /// Evicts the oldest name with the class `Once`. `None` if there is none; else the inode that lost its last name by
     /// it, like [`NameCache::sweep`].
-    pub(crate) fn forget_once(&self, counters: &Counters) -> Option<Vec<Ref<Inode>>> {
+    pub(crate) fn forget_once(
+        &self,
+        counters: &Counters,
+        removed: impl FnOnce(&CachedName),
+    ) -> Option<Vec<Ref<Inode>>> {
         for _ in 0..ONCE_LOOKS {
             let name = self.next_once()?;
             let (guard, mut spared) = (epoch::pin(), false);
@@ -573,6 +589,7 @@ impl NameCache {
             }
             if let Some(entry) = gone {
                 counters.names_evicted.hit();
+                removed(entry);
                 return Some(self.removed(entry).into_iter().collect());
             }
         }

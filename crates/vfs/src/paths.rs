@@ -8,20 +8,21 @@
 //! # Concurrency
 //! The table is read under an epoch guard, without a lock or a store. A memo is valid while
 //!
-//! M1. the *shape* has the same generation: no directory has been renamed or removed and no directory's owner, mode or
-//! access control list has changed since before the walk;
-//! M2. the *entries* of the last directory have the same generation: no change in it has begun since before its name
-//! was looked up;
+//! M1. the *shape* has the same generation: no directory has been renamed or removed, no name of one has another meaning,
+//! and no directory's owner, mode or access control list has changed since before the walk;
+//! M2. the *entries* of the last directory have the same generation: no change in it has begun, and no cached name of it
+//! has another meaning, since before its name was looked up;
 //! M3. none of the walk's dependencies has expired, and the inode has not been torn down.
 //!
-//! Changes advance the generations after they have removed the names from the cache and before they ask the store.
-//! Changes of rights do so when the new rights can be read ([`Generations`]). So renaming a directory is one store,
-//! however many entries are below it.
+//! A thread advances the generations after it has removed the names from the cache. A change does that before it asks the
+//! store, and a newer answer before its meaning is inserted. Evictions do it if others change the store. Changes of
+//! rights do so when the new rights can be read ([`Generations`]).
 //!
 //! # Why
 //! Tsai et al. (SOSP 2015) also probe for a whole path, and visit all cached descendants of a renamed directory. Here
 //! nothing is visited, and every memo becomes invalid. Weakness: any directory's rename or chmod ends all memos, and
-//! any change in a directory ends those of its names. So a tree under construction gains nothing.
+//! any change in a directory ends those of its names. So a tree under construction gains nothing. An evicted directory
+//! of a store that others change ends all memos, too.
 
 use crate::backend::InodeId;
 use crate::caller::{Caller, Checks, Groups};
@@ -159,6 +160,15 @@ impl PathCache {
     /// The entries of a directory begin to change (M2).
     pub(crate) fn entries_change(&self, directory: InodeId) {
         self.entries.advance(directory.0);
+    }
+
+    /// A cached name of `directory` was removed, and what is inserted next may have another meaning (M1, M2).
+    /// `of_directory`: it led to a directory.
+    pub(crate) fn meaning_ends(&self, directory: InodeId, of_directory: bool) {
+        if of_directory {
+            self.shape_changed();
+        }
+        self.entries_change(directory);
     }
 
     /// The key of a path from `start`.

@@ -18,10 +18,11 @@
 //! must release them on request ([`crate::Tenant`]). The hand visits held inodes, too. The table of names does not
 //! shrink: after a large reduction of the limit, it reduces the room, except for a share that stays for names.
 
+use crate::backend::InodeId;
 use crate::config::VfsConfig;
 use crate::error::Result;
 use crate::inode::{INODE_BYTES, Inode, REST_BYTES};
-use crate::names::Taken;
+use crate::names::{CachedName, Taken};
 use crate::page::FILE_BYTES;
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
@@ -430,10 +431,22 @@ impl Core {
     fn forget_some(&self) -> Vec<Ref<Inode>> {
         match self.inodes.next_orphan() {
             Some(orphan) => vec![orphan],
-            None => self
-                .names
-                .forget_once(&self.counters)
-                .unwrap_or_else(|| self.names.sweep(BUCKETS, self.taken(), &self.counters)),
+            None => {
+                let evicted = |name: &CachedName| self.name_evicted(name);
+                self.names.forget_once(&self.counters, evicted).unwrap_or_else(|| {
+                    self.names.sweep(BUCKETS, self.taken(), &self.counters, evicted)
+                })
+            }
+        }
+    }
+
+    /// A name was evicted. If others change the store, the next answer may give the name another meaning, so memos of
+    /// paths through it end.
+    fn name_evicted(&self, name: &CachedName) {
+        if self.shared()
+            && let Some(inode) = name.value().inode()
+        {
+            self.paths.meaning_ends(InodeId(name.parent()), inode.is_directory());
         }
     }
 

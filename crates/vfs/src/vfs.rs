@@ -352,7 +352,7 @@ impl Vfs {
         if let Some(acl) = node.inode.cached_acl() {
             return Ok(acl);
         }
-        let asked_at = node.inode.ask(&self.core.clock);
+        let question = node.inode.ask_xattrs(&self.core.clock);
         let asked =
             self.core.store_xattrs()?.get_xattr(&Caller::root(), node.id(), acl::ACCESS_XATTR);
         let acl = match asked {
@@ -360,7 +360,7 @@ impl Vfs {
             Err(Error::NoAttribute | Error::Unsupported(_)) => None,
             Err(error) => return Err(error),
         };
-        node.inode.keep_acl(asked_at, acl.clone());
+        node.inode.keep_acl(question, acl.clone());
         Ok(acl)
     }
 }

@@ -12,8 +12,8 @@ use uvfs_ext_write::device::testing::{Faults, Faulty, Flushes, Random, Recorder}
 use uvfs_ext_write::{DataMode, Volume, WritableMemory, WriteDevice};
 use uvfs_tests::{Watchdog, root};
 use uvfs_vfs::{
-    Directory, Error, File, FileRef, InodeId, OpenOptions, RenameMode, SeekTarget, SyncMode,
-    Unwritten, Vfs, VfsConfig,
+    AllocateMode, Directory, Error, File, FileRef, InodeId, OpenOptions, RenameMode, SeekTarget,
+    SyncMode, Unwritten, Vfs, VfsConfig,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -144,6 +144,26 @@ fn write_back_leaves_size_and_times_as_they_were_shown() {
     assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
     assert_eq!(file.seek(0, SeekTarget::Hole).unwrap(), 4096);
     assert_eq!(file.seek(4096, SeekTarget::Data).unwrap(), 98_304);
+}
+
+/// Space was set aside, a part of it was written, and the file was cut to its size, as databases do with their logs. The
+/// cut came to the image before the written pages: it saw growth, and the space behind the end stayed.
+#[test]
+fn a_cut_frees_what_was_set_aside_behind_unwritten_pages() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let Some(image) = image("16M", "4096") else { return };
+    let vfs = on(Arc::new(WritableMemory::new(image)));
+    for cut in [100_000, 50_000] {
+        let name = format!("cut to {cut}");
+        let file = create(&vfs, &name);
+        file.allocate(AllocateMode::KeepSize, 0, 1 << 20).unwrap();
+        file.write_all_at(0, &[7; 100_000]).unwrap();
+        file.set_size(cut).unwrap();
+        file.sync(SyncMode::All).unwrap();
+        let (size, blocks) = (cut, cut.div_ceil(4096) * 8);
+        let after = root(&vfs).stat(&name).unwrap();
+        assert_eq!((after.size, after.blocks), (size, blocks), "{name}");
+    }
 }
 
 /// The kernel passes no `syncfs` on: programs sync the root of the mount.

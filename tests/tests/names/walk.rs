@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use uvfs_backends::hostile::HostileBackend;
 use uvfs_tests::{Watchdog, assert_references_exact, errno, hostile, root, tiny, vfs_over};
 use uvfs_vfs::{
-    Access, Caller, Directory, Error, FileKind, NewKind, OpenOptions, RenameMode, ResolveMode,
-    Result, SetAttributes, Vfs, VfsConfig,
+    Access, Authority, Caller, Directory, Error, FileKind, Listings, NewKind, OpenOptions,
+    RenameMode, ResolveMode, Result, SetAttributes, Vfs, VfsConfig,
 };
 
 fn scene() -> (Arc<Vfs>, Directory) {
@@ -435,4 +436,103 @@ fn a_link_that_can_only_lead_to_a_directory_creates_no_file() {
     root.symlink("d/", "a").unwrap();
     assert!(matches!(root.write_file("a", "x"), Err(Error::IsDirectory)));
     assert!(matches!(root.symlink_stat("d"), Err(Error::NotFound)));
+}
+
+/// A file system over a store that other programs change, where answers are valid for long, and the other program.
+fn shared_scene(listings: Listings, config: VfsConfig) -> (Arc<Vfs>, Directory, Directory) {
+    let hour = Duration::from_secs(3600);
+    let store = hostile().claiming(|can| {
+        can.authority = Authority::Shared;
+        can.listings = listings;
+    });
+    let config =
+        VfsConfig { attr_timeout: hour, entry_timeout: hour, negative_timeout: hour, ..config };
+    let other = root(&vfs_over(&HostileBackend::over(store.inner().clone()), VfsConfig::default()));
+    for path in ["a", "a/b", "many"] {
+        other.create_directory(path, 0o755).unwrap();
+    }
+    other.write_file("a/b/f", "old").unwrap();
+    let vfs = vfs_over(&store, config);
+    let top = root(&vfs);
+    (vfs, top, other)
+}
+
+/// Walks `path` until it is found as a whole, by one memo.
+fn make_memo(vfs: &Vfs, top: &Directory, path: &str) {
+    let whole = || vfs.statistics().walks.whole;
+    let before = whole();
+    assert!((0..1000).any(|_| top.stat(path).is_ok() && whole() > before), "no memo of {path}");
+}
+
+/// The inode number of a file, by the memo of its path and by its components.
+fn both_walks(top: &Directory) -> [std::result::Result<u64, i32>; 2] {
+    let number = |found: Result<uvfs_vfs::Attributes>| {
+        found.map(|found| found.number).map_err(|error| error.errno())
+    };
+    let by_components = top.open_directory("a/b").and_then(|directory| directory.stat("f"));
+    [number(top.stat("a/b/f")), number(by_components)]
+}
+
+/// Another program replaced or removed a file, or its directory, and a listing showed that. The memo of the whole path
+/// still led to the old file, for as long as its name would have been valid.
+#[test]
+fn a_memo_of_a_path_ends_when_a_listing_shows_another_meaning() {
+    for listings in [Listings::Asked, Listings::Kept] {
+        let (vfs, top, other) = shared_scene(listings, VfsConfig::default());
+        let refresh = |path: &str| {
+            vfs.refresh(top.open_directory(path).unwrap().node()).unwrap();
+        };
+        let held = top.open("a/b/f", OpenOptions::read()).unwrap();
+        refresh("a/b");
+        make_memo(&vfs, &top, "a/b/f");
+        other.write_file("a/b/new", "new").unwrap();
+        other.rename("a/b/new", "a/b/f", RenameMode::Replace).unwrap();
+        refresh("a/b");
+        let new = other.stat("a/b/f").unwrap().number;
+        assert_eq!(both_walks(&top), [Ok(new); 2], "replaced, {listings:?}");
+
+        make_memo(&vfs, &top, "a/b/f");
+        other.remove_file("a/b/f").unwrap();
+        refresh("a/b");
+        let [memo, components] = both_walks(&top);
+        assert_eq!(memo, components, "removed, {listings:?}");
+        if listings == Listings::Kept {
+            assert_eq!(components, Err(libc::ENOENT), "a kept listing denies it at once");
+        }
+
+        other.write_file("a/b/f", "again").unwrap();
+        refresh("a/b");
+        make_memo(&vfs, &top, "a/b/f");
+        other.rename("a/b", "a/moved", RenameMode::Replace).unwrap();
+        other.create_directory("a/b", 0o755).unwrap();
+        other.write_file("a/b/f", "elsewhere").unwrap();
+        refresh("a");
+        let new = other.stat("a/b/f").unwrap().number;
+        assert_eq!(both_walks(&top), [Ok(new); 2], "its directory was replaced, {listings:?}");
+        drop(held);
+    }
+}
+
+/// The same, where the name was evicted before the next lookup showed its new meaning. The file was open, so the memo
+/// stayed.
+#[test]
+fn a_memo_of_a_path_ends_with_its_names() {
+    let (vfs, top, other) = shared_scene(Listings::Asked, tiny());
+    for name in 0..2000 {
+        other.write_file(format!("many/{name}"), "").unwrap();
+    }
+    let held = top.open("a/b/f", OpenOptions::read()).unwrap();
+    let directory = top.open_directory("a/b").unwrap();
+    make_memo(&vfs, &top, "a/b/f");
+    let old = top.stat("a/b/f").unwrap().number;
+    other.write_file("a/b/new", "new").unwrap();
+    other.rename("a/b/new", "a/b/f", RenameMode::Replace).unwrap();
+    let many = top.open_directory("many").unwrap();
+    let evicted = (0..1000).any(|_| {
+        vfs.refresh(many.node()).unwrap();
+        directory.stat("f").unwrap().number != old
+    });
+    assert!(evicted, "the scene");
+    assert_eq!(top.stat("a/b/f").unwrap().number, directory.stat("f").unwrap().number);
+    drop(held);
 }

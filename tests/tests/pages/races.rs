@@ -567,6 +567,36 @@ fn read_ahead_and_truncate() {
     scene.end("a", &expected);
 }
 
+/// Every thread of the page cache read ahead of sequential readers of a store that hung, and more read-ahead waited. A
+/// write-back that was due stayed behind all of it, so the promise of `--write-back-delay` failed.
+#[test]
+fn read_ahead_and_write_back() {
+    const READERS: usize = 8;
+    let delay = Duration::from_millis(1);
+    let config = VfsConfig { write_back_delay: delay, ..VfsConfig::default() };
+    let scene = Scene::of(Kind::sole(Opens::Tracked), config);
+    let names: Vec<_> = (0..READERS).map(|reader| format!("read {reader}")).collect();
+    let files: Vec<_> = names.iter().map(|name| scene.file(name, &[7; 40 * PAGE])).collect();
+    let written = scene.file("a", b"");
+    let gate = OpenAtEnd(Gate::new());
+    let hold = Fault::Hold(Moment::Before, gate.0.clone());
+    let ahead = |file| On::call(Call::Read).inode(scene.inode(file)).from(2);
+    let plan = files.iter().fold(Plan::new(), |plan, file| plan.when(ahead(file), hold.clone()));
+    scene.store.follow(plan);
+    for file in &files {
+        (0..3).for_each(|page| assert_eq!(read(file, page * PAGE, PAGE), [7; PAGE]));
+    }
+    gate.0.wait_for(4);
+    let read_ahead = || scene.vfs.statistics().pages.read_ahead;
+    let before = read_ahead();
+    write(&written, 0, &[8; PAGE]);
+    until(|| scene.dirty_pages() == 0);
+    assert_eq!(read_ahead(), before, "it was written beside the reads that hang");
+    drop(gate);
+    drop((files, written));
+    scene.end("a", &[8; PAGE]);
+}
+
 /// The store closes a file when its last reader ends, not when its opener closes it.
 #[test]
 fn read_ahead_and_close() {

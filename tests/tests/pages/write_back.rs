@@ -10,8 +10,8 @@ use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored, until};
 use uvfs_tests::{Hostile, Watchdog, errno, root, tiny};
 use uvfs_vfs::{
-    Authority, Backend, Caller, Directory, InodeId, Name, OpenFile, OpenMode, OpenOptions, Opens,
-    RenameMode, SyncMode, VfsConfig,
+    AllocateMode, Authority, Backend, Caller, Directory, InodeId, Name, OpenFile, OpenMode,
+    OpenOptions, Opens, RenameMode, SyncMode, VfsConfig,
 };
 
 const PAGE: usize = 4096;
@@ -453,6 +453,27 @@ fn files_that_the_store_refuses_are_no_reason_to_refuse_others() {
         store.behave();
         drop((bad, good, top));
         vfs.write_back_all().unwrap();
+        assert_references_come_back(&vfs, &store);
+        ledger.assert_settled();
+    }
+}
+
+/// A cut to the present size frees the space that was set aside behind it. A store that lacked the written bytes grew the
+/// file instead, and the space stayed until the file was removed.
+#[test]
+fn a_cut_behind_unwritten_pages_is_a_cut_of_the_stores_file() {
+    for kind in Kind::all() {
+        let store = kind.store();
+        let (vfs, ledger) = kind.mount(&store, patient());
+        let top = root(&vfs);
+        let file = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
+        file.allocate(AllocateMode::KeepSize, 0, 100 * PAGE as u64).unwrap();
+        file.write_all_at(0, &[7; 10 * PAGE]).unwrap();
+        file.set_size(10 * PAGE as u64).unwrap();
+        file.sync(SyncMode::All).unwrap();
+        let blocks = file.stat().unwrap().blocks;
+        assert_eq!(blocks, 10 * PAGE as u64 / 512, "{kind:?}");
+        drop((file, top));
         assert_references_come_back(&vfs, &store);
         ledger.assert_settled();
     }

@@ -23,8 +23,8 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
 use std::sync::Arc;
 use uvfs_vfs::{
-    AllocateMode, Caller, Data, Error, FileId, FileKind, FileRef, OpenMode, Result, SeekTarget,
-    SyncMode,
+    AllocateMode, Caller, Data, Error, FileId, FileKind, FileRef, InodeId, OpenMode, Reservation,
+    Result, SeekTarget, SyncMode,
 };
 
 /// The alignment of addresses that direct I/O needs on every known host.
@@ -226,6 +226,29 @@ impl Host {
     }
 }
 
+/// No file system in use on the host limits its files to fewer bytes.
+const SIZE_ALWAYS: u64 = 1 << 28;
+
+/// Sets no space aside: the host has no call for that which leaves the file as it is. Refuses bytes that no file of the host's
+/// file system can have.
+impl Reservation for Host {
+    fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()> {
+        let end = offset.checked_add(length).ok_or(Error::TooBig)?;
+        if end <= SIZE_ALWAYS {
+            return Ok(());
+        }
+        let open = self.writable_as_daemon(file)?;
+        // Reads and writes here name their offsets, so the descriptor's own one is free.
+        match rustix::fs::seek(self.descriptor_of(&open)?, SeekFrom::Start(end)) {
+            Err(Errno::INVAL) => Err(Error::TooBig),
+            // Another error is one of the write to come.
+            _ => Ok(()),
+        }
+    }
+
+    fn unreserve(&self, _: InodeId, _: u64, _: u64) {}
+}
+
 fn is_opened_by_us(kind: FileKind) -> bool {
     matches!(kind, FileKind::Regular | FileKind::Directory)
 }
@@ -300,9 +323,10 @@ impl Bounce {
 mod tests {
     use super::*;
     use crate::directory::testing::{Scratch, root_caller};
+    use crate::directory::{DirectoryBackend, DirectoryConfig};
     use std::fs;
     use std::os::unix::fs::MetadataExt;
-    use uvfs_vfs::{Backend, InodeId};
+    use uvfs_vfs::{Backend, OpenOptions, PagePolicy, Vfs, VfsConfig};
 
     fn opened(scratch: &Scratch, name: &str, mode: OpenMode) -> FileRef {
         let inode = match scratch.lookup(InodeId::ROOT, name) {
@@ -468,5 +492,40 @@ mod tests {
         scratch.backend.open_files().flush(file).unwrap();
         scratch.backend.open_files().close(file);
         assert!(matches!(scratch.backend.open_files().flush(file), Err(Error::BadHandle)));
+    }
+
+    /// With write-back, a write past the largest file of the host succeeded. Afterwards each `fsync` and `close` of the file
+    /// failed, also for programs that had written good data.
+    #[test]
+    fn a_write_past_the_hosts_largest_file_is_refused_at_once() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("file"), "good").unwrap();
+        let host = fs::OpenOptions::new().write(true).open(scratch.path("file")).unwrap();
+        let fits = |end: u64| rustix::fs::seek(&host, SeekFrom::Start(end)).is_ok();
+        if fits(i64::MAX as u64) {
+            return uvfs_skip::lacking("a temporary folder whose file system limits its files");
+        }
+        let (mut most, mut too_many) = (0, i64::MAX as u64);
+        while too_many - most > 1 {
+            let middle = most.midpoint(too_many);
+            *(if fits(middle) { &mut most } else { &mut too_many }) = middle;
+        }
+        for pages in [PagePolicy::WriteBack, PagePolicy::WriteThrough, PagePolicy::Off] {
+            let backend = DirectoryBackend::open(&scratch.path(""), DirectoryConfig::default());
+            let config = VfsConfig { pages, ..VfsConfig::default() };
+            let vfs = Vfs::new(backend.unwrap(), config).unwrap();
+            let file = vfs.root_directory(root_caller()).open("file", OpenOptions::read_write());
+            let file = file.unwrap();
+            for offset in [most, most + 1, most + (1 << 20)] {
+                let refused = file.write_at(offset, b"x");
+                assert!(matches!(refused, Err(Error::TooBig)), "{pages:?}: {refused:?}");
+            }
+            assert_eq!(file.stat().unwrap().size, 4, "{pages:?}");
+            file.write_all_at(0, b"GOOD").unwrap();
+            file.sync(SyncMode::All).unwrap();
+            assert_eq!(file.write_at(most - 4096, &[7; 3 * 4096]).unwrap(), 4096, "{pages:?}");
+            file.set_size(4).unwrap();
+            file.sync(SyncMode::All).unwrap();
+        }
     }
 }

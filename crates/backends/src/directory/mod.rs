@@ -55,7 +55,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use uvfs_vfs::{
     Backend, Capabilities, ChangeSink, Creation, Data, Entry, Error, FileKind, InodeId, Inodes,
-    Names, OpenFiles, Result, Tenant, Totals, Watch, Xattrs,
+    Names, OpenFiles, Reservation, Result, Tenant, Totals, Watch, Xattrs,
 };
 use watch::Watches;
 
@@ -125,6 +125,10 @@ impl Backend for DirectoryBackend {
 
     fn data(&self) -> &dyn Data {
         &*self.host
+    }
+
+    fn reservation(&self) -> Option<&dyn Reservation> {
+        Some(&*self.host)
     }
 
     fn open_files(&self) -> &dyn OpenFiles {

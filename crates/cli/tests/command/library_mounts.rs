@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, HostileBackend, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
-use uvfs_vfs::{PageCaching, PagePolicy, Vfs, VfsConfig};
+use uvfs_vfs::{Caller, PageCaching, PagePolicy, Vfs, VfsConfig};
 
 #[path = "../../../fuse/examples/key_value.rs"]
 mod key_value;
@@ -96,6 +96,28 @@ fn a_mount_of_the_library_is_detached_when_that_is_asked_for() {
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(!is_mounted(&place.mountpoint) && !mount.ended());
     drop(held);
+    mount.wait();
+}
+
+/// The example kept its keys in memory only, and a program that called `fsync` got success for nothing.
+#[test]
+fn the_example_saves_its_keys_at_fsync() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let saved = place.mountpoint.with_extension("saved");
+    let vfs = Vfs::new(KeyValue::open(&saved).unwrap(), VfsConfig::default()).unwrap();
+    let mount = Mount::start(vfs, &place.mountpoint, MountOptions::default()).unwrap();
+    let mut file = File::create_new(place.mountpoint.join("motto")).unwrap();
+    file.write_all(b"no lock on a hit").unwrap();
+    file.sync_data().unwrap();
+    // A crash now would lose nothing.
+    let again = Vfs::new(KeyValue::open(&saved).unwrap(), VfsConfig::default()).unwrap();
+    let root = again.root_directory(Caller::root());
+    assert_eq!(root.read_file("motto").unwrap(), b"no lock on a hit");
+    drop(file);
+    assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
     mount.wait();
 }
 

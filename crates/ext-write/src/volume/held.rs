@@ -106,7 +106,7 @@ impl Volume {
     }
 
     /// Where leaves are split: names move, but their hashes do not. A position is the hash of the index, and behind it another
-    /// one of the name, which distinguishes names of one hash.
+    /// one of the name, which distinguishes names of one hash. Where both are equal, [`spread`] distinguishes names.
     fn list_by_hash(
         &self,
         directory: &Inode,
@@ -151,12 +151,14 @@ impl Volume {
         } else if directory.size() > 0 {
             add(&mut found, 0)?;
         }
-        found.sort_unstable();
+        spread(&mut found);
+        // Some of these names were moved before `from`, and were listed.
+        found.drain(..found.partition_point(|(position, _)| *position < from));
         ended &= found.len() <= most;
         found.truncate(most);
-        let listed = found.into_iter().map(|(key, (name, number, kind))| {
+        let listed = found.into_iter().map(|(position, (name, number, kind))| {
             let kind = Kind::of_entry(kind);
-            Listed { name, number, kind, next: key + 1, held: None }
+            Listed { name, number, kind, next: position + 1, held: None }
         });
         Ok((listed.collect(), ended))
     }
@@ -210,16 +212,48 @@ impl Volume {
     }
 }
 
-/// The position of a name in its directory: 62 bits, so that a caller that keeps listings can add positions of its own. Half
+/// So many positions of each hash are left for names whose own position is taken.
+const SPARE: u64 = 1 << 20;
+
+/// A name's own position in its directory: 62 bits, so that a caller that keeps listings can add positions of its own. Half
 /// of them are the index's hash without its lowest bit, which is no part of the hash.
 fn key_of(hash: u32, name: &[u8]) -> u64 {
     let fold = |mixed: u32, byte: &u8| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    u64::from(hash >> 1) << 31 | u64::from(name.iter().fold(0x811C_9DC5, fold) >> 1)
+    let folded = u64::from(name.iter().fold(0x811C_9DC5, fold) >> 1);
+    u64::from(hash >> 1) << 31 | (SPARE + folded % ((1 << 31) - SPARE))
+}
+
+/// Sorts names by their own positions. A name whose position is taken gets the next free one before it. So a listed name that
+/// is removed moves none behind it: programs list, remove, and continue. Weakness: a name that is added among names of one
+/// position while they are listed may hide another one until the next listing.
+fn spread(found: &mut [(u64, Name)]) {
+    found.sort_unstable();
+    let mut taken = u64::MAX;
+    for (position, _) in found.iter_mut().rev() {
+        taken = (*position).min(taken.saturating_sub(1));
+        *position = taken;
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::New;
+    use super::super::undo_tests::images::{Workshop, tools};
     use super::*;
+    use crate::WritableMemory;
+    use std::collections::{BTreeSet, HashMap};
+    use std::sync::Arc;
+    use uvfs_ext::ROOT;
+
+    const FILE: New<'_> = New {
+        kind: Kind::Regular,
+        permissions: 0o644,
+        uid: 1,
+        gid: 1,
+        device: (0, 0),
+        target: b"",
+        xattrs: &[],
+    };
 
     /// Positions had 63 bits. The cache of listings took half of them for its own, and names were missing from directories
     /// of images that were listed in more than one call.
@@ -232,6 +266,83 @@ mod tests {
                 assert!(key + 1 < 1 << 62);
                 assert_eq!((key >> 31) as u32, hash >> 1);
             }
+        }
+    }
+
+    /// Names with one fold. Each part is one of two texts, which lead the fold from one state to the same next one; so `parts`
+    /// parts give 2^`parts` names.
+    fn of_one_fold(parts: usize) -> Vec<Vec<u8>> {
+        let fold = |mixed: u32, byte: &u8| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let (mut state, mut names) = (0x811C_9DC5, vec![Vec::new()]);
+        for _ in 0..parts {
+            let text = |number: u32| [12, 8, 4, 0].map(|shift| b'a' + (number >> shift) as u8 % 16);
+            let mut seen = HashMap::new();
+            let (one, other, next) = (0..)
+                .find_map(|number| {
+                    let next = text(number).iter().chain(&text(number >> 16)).fold(state, fold);
+                    seen.insert(next, number).map(|other| (number, other, next))
+                })
+                .unwrap();
+            names = [one, other]
+                .map(|number| [text(number), text(number >> 16)].concat())
+                .iter()
+                .flat_map(|part| names.iter().map(move |name| [&name[..], part].concat()))
+                .collect();
+            state = next;
+        }
+        names
+    }
+
+    /// Two names had the same position, because both of their hashes were equal. A listing that stopped between them went on
+    /// behind the second, which no program saw. Whatever a program removes that it has listed, it sees every other name once.
+    #[test]
+    fn names_with_equal_hashes_are_all_listed() {
+        if !tools() {
+            return;
+        }
+        let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "512"];
+        let of_one_fold = of_one_fold(17);
+        let image = Workshop::new().image(&options, "6M", None);
+        for indexed in [false, true] {
+            let volume = Volume::open(Arc::new(WritableMemory::new(image.clone()))).unwrap();
+            let directory =
+                volume.create(ROOT, b"d", &New { kind: Kind::Directory, ..FILE }).unwrap();
+            let others: Vec<_> = (0..if indexed { 100 } else { 2 })
+                .map(|at| format!("{at:040}").into_bytes())
+                .collect();
+            others.iter().for_each(|name| _ = volume.create(directory, name, &FILE).unwrap());
+            assert_eq!(volume.is_indexed(&volume.load(directory).unwrap()), indexed);
+            let version = volume.image.superblock().directory_hash().0;
+            let mut seen = HashMap::new();
+            let equal = of_one_fold.iter().find_map(|name| {
+                let key = key_of(volume.hash(version, name).unwrap(), name);
+                seen.insert(key, name).map(|other| [name.clone(), other.clone()])
+            });
+            let equal = equal.expect("of 2^17 names, some have one hash of 31 bits");
+            equal.iter().for_each(|name| _ = volume.create(directory, name, &FILE).unwrap());
+            let all: BTreeSet<_> = others.iter().chain(&equal).cloned().collect();
+            for most in 1..4 {
+                let (mut seen, mut from, mut ended) = (Vec::new(), 0, false);
+                while !ended {
+                    let listed;
+                    (listed, ended) = volume.list_held(directory, from, most, false).unwrap();
+                    for one in listed {
+                        from = one.next;
+                        seen.push(one.name);
+                    }
+                }
+                assert_eq!(seen.len(), all.len(), "{most} at a time");
+                assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), all, "{most} at a time");
+            }
+            let (mut removed, mut from) = (BTreeSet::new(), 0);
+            while let (listed, _) = volume.list_held(directory, from, 1, false).unwrap()
+                && let Some(one) = listed.into_iter().next()
+            {
+                from = one.next;
+                volume.unlink(directory, &one.name).unwrap();
+                removed.insert(one.name);
+            }
+            assert_eq!(removed, all, "each was removed when it was listed");
         }
     }
 }

@@ -269,10 +269,12 @@ pub trait Data: Inodes {
         Err(Error::Unsupported("copying within the store"))
     }
 
-    /// Returns when all earlier writes are stable.
+    /// Returns when all earlier writes of the file are stable. After [`Error::Unsupported`], which the default returns,
+    /// the core calls [`Backend::sync_fs`](super::Backend::sync_fs): a store that makes everything stable at once
+    /// implements only that.
     fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
         let _ = (file, mode);
-        Ok(())
+        Err(Error::Unsupported("making one file stable"))
     }
 }
 
@@ -282,10 +284,10 @@ pub trait Reservation: Send + Sync {
     /// Reserves the space for these bytes beyond the space of the file, all or nothing. Refuses bytes that the file may not
     /// get. Until they are written or
     /// [unreserved](Reservation::unreserve), a write of them is not refused for lack of space. Space that is reserved
-    /// already is not counted twice.
+    /// already is not counted twice. A store that can set no space aside may still refuse what no file of it can have.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Quota`].
+    /// [`Error::NoSpace`], [`Error::Quota`]; [`Error::TooBig`] past the largest size of the file.
     fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()>;
 
     /// These bytes will not be written: frees their reserved space, if there is any.

@@ -315,7 +315,11 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Returns when everything that the store has received is stable: the place for a group commit and for its errors
-    /// (`sync_fs` of Linux's `super_operations`; syncfs(2)). Every dirty page was written before.
+    /// (`sync_fs` of Linux's `super_operations`; syncfs(2)). Every dirty page was written before. Also called for fsync(2)
+    /// of one file, unless the store has [`Data::sync`]; then the pages of that file were written before.
+    ///
+    /// The default is right for a store that is read only, whose writes are stable when they return, or that ends with
+    /// the process. Every other store overrides it: a program takes its success for a promise.
     fn sync_fs(&self) -> Result<()> {
         Ok(())
     }

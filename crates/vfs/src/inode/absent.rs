@@ -17,7 +17,7 @@
 //! change to show. Weakness: a value that exists is asked for again each time.
 
 use super::cached::{self, EXPIRY, MODE, WORDS};
-use super::{Asked, Expiry, Freshness, Inode};
+use super::{Asked, Clock, Expiry, Freshness, Inode};
 use crate::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -107,7 +107,21 @@ impl Absent {
     }
 }
 
+/// A question to the store about extended attributes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct XattrsAsked {
+    asked: Asked,
+    /// The time of the question. A change time that was old enough then is older when the answer arrives, so the arrival
+    /// proves nothing: the store may have looked long before.
+    at: SystemTime,
+}
+
 impl Inode {
+    /// Take this before the store is asked about extended attributes.
+    pub(crate) fn ask_xattrs(&self, clock: &Clock) -> XattrsAsked {
+        XattrsAsked { asked: self.ask(clock), at: SystemTime::now() }
+    }
+
     /// The attributes now known to be absent. Takes no lock unless writers keep changing the words.
     pub(crate) fn absent(&self) -> Absent {
         let seen = self.cached.read(|words| (words.get(EXPIRY), words.get(MODE)));
@@ -122,19 +136,18 @@ impl Inode {
         }
     }
 
-    /// Records that `absent` is absent, from a question `asked`, unless a change overtook the
-    /// answer.
-    pub(crate) fn keep_absent(&self, asked: Asked, absent: Absent) {
+    /// Records that `absent` is absent, from `question`, unless a change overtook the answer.
+    pub(crate) fn keep_absent(&self, question: XattrsAsked, absent: Absent) {
         let changes = self.changes.lock();
-        if changes.admits(asked) {
-            self.note_absent(&changes, absent);
+        if changes.admits(question.asked) {
+            self.note_absent(&changes, question.at, absent);
         }
     }
 
-    fn note_absent(&self, _writer: &MutexGuard<'_, Freshness>, absent: Absent) {
+    fn note_absent(&self, _writer: &MutexGuard<'_, Freshness>, asked: SystemTime, absent: Absent) {
         let words = self.cached.as_writer();
         let changed = cached::unpack(self.kind(), &words).ctime;
-        let age = SystemTime::now().duration_since(changed.into());
+        let age = asked.duration_since(changed.into());
         let settled = age.is_ok_and(|age| age >= SETTLED_AGE);
         let known = Absent::from_word(words[MODE]).with(absent, settled);
         self.cached.write(&with_absent(words, known));
@@ -164,11 +177,10 @@ impl Inode {
         self.known_rest().and_then(|used| used.acl()).map(Some)
     }
 
-    /// Caches the access control list, from a question `asked`, unless a change overtook the
-    /// answer.
-    pub(crate) fn keep_acl(&self, asked: Asked, acl: Option<Arc<Acl>>) {
+    /// Caches the access control list, from `question`, unless a change overtook the answer.
+    pub(crate) fn keep_acl(&self, question: XattrsAsked, acl: Option<Arc<Acl>>) {
         let changes = self.changes.lock();
-        if !changes.admits(asked) {
+        if !changes.admits(question.asked) {
             return;
         }
         match acl {
@@ -177,7 +189,7 @@ impl Inode {
                 if let Some(used) = self.known_rest() {
                     used.set_acl(None);
                 }
-                self.note_absent(&changes, Absent::ACCESS_ACL);
+                self.note_absent(&changes, question.at, Absent::ACCESS_ACL);
             }
         }
     }
@@ -187,6 +199,14 @@ impl Inode {
 fn with_absent(mut words: [u64; WORDS], absent: Absent) -> [u64; WORDS] {
     words[MODE] = words[MODE] & !Absent::MASK | absent.to_word();
     words
+}
+
+#[cfg(test)]
+impl XattrsAsked {
+    /// The same question, asked at another time.
+    pub(super) fn at(self, at: SystemTime) -> Self {
+        Self { at, ..self }
+    }
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 //! Weakening the code between the steps (no second look, an overtaken answer accepted, cleans not applied first) passed
 //! all suites, because no store can be stopped at these places.
 
-use super::{Expiry, Inode, Node, Ticket};
+use super::{Absent, Expiry, Inode, Node, Ticket};
 use crate::vfs::Core;
 use crate::{
     Attributes, Backend, Caller, Capabilities, Clean, Cookie, Data, Entry, Error, FileKind,
-    FileRef, InodeId, Inodes, Listing, Name, Names, Namespace, RenameMode, Result, Vfs, VfsConfig,
+    FileRef, InodeId, Inodes, Listing, Name, Names, Namespace, RenameMode, Result, Timestamp, Vfs,
+    VfsConfig,
 };
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_containers::object::Ref;
 
@@ -469,4 +471,29 @@ fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
     core.forget_name(key);
     drop(moved);
     world.end_all(place);
+}
+
+/// The store took two seconds to say that there is no such attribute. Another program set it meanwhile, in the tick of the
+/// object's change time. By the time of the answer's arrival the change time counted as old, so the record outlived the
+/// refresh that showed the same change time.
+#[test]
+fn an_absent_attribute_is_as_old_as_its_question() {
+    let world = World::new();
+    let node = world.find("f");
+    let ctime = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+    let shown = Attributes { ctime, ..entry(FILE).attributes };
+    let asked = node.inode.ask(&world.core().clock);
+    assert!(node.inode.keep_attributes(asked, &shown, Expiry::NEVER));
+    let changed = SystemTime::from(ctime);
+    let lacks_after_refresh = |age: Duration| {
+        let question = node.inode.ask_xattrs(&world.core().clock).at(changed + age);
+        node.inode.keep_absent(question, Absent::all_but([]));
+        assert!(node.inode.absent().lacks_every());
+        let asked = node.inode.ask(&world.core().clock);
+        assert!(node.inode.keep_attributes(asked, &shown, Expiry::NEVER));
+        node.inode.absent().lacks_every()
+    };
+    assert!(!lacks_after_refresh(Duration::from_millis(10)), "the store looked within the tick");
+    assert!(lacks_after_refresh(Duration::from_secs(2)), "a later change shows");
+    world.end_all(node);
 }

@@ -94,7 +94,7 @@ impl Core {
             match target {
                 Target::Missing if self.knows_all_names(directory) => {
                     // The name may still be cached as an object.
-                    self.forget_name(key);
+                    self.supersede_name(&directory.inode, key, || ());
                     self.negative_expiry(reported)
                 }
                 _ => {

@@ -208,14 +208,52 @@ impl Core {
             Target::Node(_) => self.entry_expiry(reported),
             Target::Missing => self.negative_expiry(reported),
         };
-        let orphan = self.names.insert(directory, key, target, (stamp, expiry), arrival);
-        self.orphaned(orphan);
+        let insert = || {
+            let orphan = self.names.insert(directory, key, target, (stamp, expiry), arrival);
+            self.orphaned(orphan);
+        };
+        let id = match target {
+            Target::Node(node) => Some(node.id()),
+            Target::Missing => None,
+        };
+        match self.names.object(key) {
+            Some((known, _)) if Some(known) != id => self.supersede_name(directory, key, insert),
+            _ => insert(),
+        }
         expiry
+    }
+
+    /// A newer answer says that a cached name does not lead to its object any more: removes the name, ends the memos of
+    /// paths through it, and does `then`. Until that is done, lookups of the name ask the store. The caller has the lock
+    /// over the directory's entries.
+    pub(super) fn supersede_name<R>(
+        &self,
+        directory: &Inode,
+        key: Key<'_>,
+        then: impl FnOnce() -> R,
+    ) -> R {
+        // In a complete directory, an absent name is an answer.
+        let complete = directory.known_directory().map(|known| &known.complete);
+        let resumes = complete.filter(|complete| complete.suspend());
+        let object = self.names.object(key);
+        self.forget_name(key);
+        if let Some((_, of_directory)) = object {
+            self.paths.meaning_ends(key.directory, of_directory);
+        }
+        let result = then();
+        if let Some(complete) = resumes {
+            complete.resume();
+        }
+        result
     }
 
     /// Removes a name from the cache that may still exist in the store.
     pub(crate) fn lose_name(&self, key: Key<'_>) {
+        let object = self.names.object(key);
         self.orphaned(self.names.lose(key));
+        if let Some((_, of_directory)) = object {
+            self.paths.meaning_ends(key.directory, of_directory);
+        }
     }
 
     /// Removes a changing name from the cache.

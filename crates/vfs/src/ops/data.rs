@@ -227,7 +227,7 @@ impl Vfs {
         if node.id() == InodeId::ROOT && self.core.capabilities.writes_back {
             self.core.sync_all_pages()?;
         }
-        self.core.sync_in_store(file, mode)
+        self.core.sync_stored(file, mode)
     }
 
     /// Like [`Vfs::sync`], for one open file, which reports every error of write-back once.

@@ -524,8 +524,9 @@ impl Core {
     ) {
         let asked = asked.into();
         // Long lists are compared before the lock is taken: every lookup in the directory waits for that lock.
-        let known = directory.inode.dir_state().known_kept();
-        let compared = known.and_then(|kept| kept.current().cloned()).filter(|_| listed.is_some());
+        let known = directory.inode.dir_state();
+        let current = || known.known_kept()?.current().cloned();
+        let compared = current().filter(|_| listed.is_some());
         let mut gone = match (&compared, &listed) {
             (Some(old), Some(listed)) => old.names_without(listed),
             _ => Vec::new(),
@@ -534,23 +535,26 @@ impl Core {
         if !changes.admits(asked) {
             return;
         }
-        let old = directory.inode.declare_complete(losses, until, listed.clone());
+        let old = current();
         if let (Some(old), Some(listed)) = (&old, &listed)
             && !compared.is_some_and(|compared| Arc::ptr_eq(&compared, old))
         {
             // Another listing ended meanwhile.
             gone = old.names_without(listed);
         }
+        // Without a name, a complete directory denies it.
+        known.complete.suspend();
         // Names that other programs have removed are dropped before they expire.
         for name in old.iter().flat_map(|old| gone.iter().filter_map(|&place| old.get(place))) {
             let key = Name::new(name.0).map(|name| self.names.key(directory.id(), name));
             if let Ok(key) = key
                 && self.names.is_older(key, asked.ticket())
             {
-                self.forget_name(key);
+                self.supersede_name(&directory.inode, key, || ());
             }
         }
-        drop(changes);
+        let old = directory.inode.declare_complete(losses, until, listed.clone());
+        drop((changes, old));
         if listed.is_some() {
             self.has_list(directory);
         }

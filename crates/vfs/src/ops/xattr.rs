@@ -245,7 +245,7 @@ impl Core {
         if known.lacks(name) {
             return Err(self.absent_error(name));
         }
-        let asked = node.inode.ask(&self.clock);
+        let asked = node.inode.ask_xattrs(&self.clock);
         let answer = self.store_xattrs()?.get_xattr(caller, node.id(), name);
         if let (Some(noted), Err(Error::NoAttribute)) = (noted, &answer) {
             node.inode.keep_absent(asked, noted);
@@ -264,7 +264,7 @@ impl Core {
     /// Asks the store for its extended attributes, and records the absent ones. A store that cannot say, or not without
     /// the caller's rights, leaves them unknown: it is asked for each name.
     pub(crate) fn learn_absent(&self, node: &Node) -> Result<Absent> {
-        let asked = node.inode.ask(&self.clock);
+        let asked = node.inode.ask_xattrs(&self.clock);
         let names = match self.store_xattrs()?.possible_xattrs(node.id()) {
             Ok(Some(names)) => names,
             Ok(None) | Err(Error::Unsupported(_) | Error::Access | Error::NotPermitted) => {

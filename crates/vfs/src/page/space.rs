@@ -168,9 +168,11 @@ impl Core {
         if is_refused(&reserved) && self.capabilities.writes_back && self.write_some_back() {
             reserved = reserve(end);
         }
-        match is_refused(&reserved) {
-            true => self.with_space(|| reserve(first)),
-            false => reserved,
+        match reserved {
+            refused if is_refused(&refused) => self.with_space(|| reserve(first)),
+            // The first bytes may be before the file's largest size.
+            Err(Error::TooBig) => reserve(first),
+            reserved => reserved,
         }
     }
 

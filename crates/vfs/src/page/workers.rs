@@ -1,13 +1,15 @@
 //! Threads that read ahead and write back.
 //!
 //! # Boundary
-//! Chooses the next task: pages to read ahead, in order, then the write-back that is due, then memory to gather in huge
-//! pages. [`super::read`] and [`super::write_back`] do the first two. [`uvfs_concurrent::workers`] has the threads.
+//! Chooses the next task: a due write-back if none is in progress, pages to read ahead, in order, further write-back,
+//! then memory to gather in huge pages. [`super::read`] and [`super::write_back`] do the first two.
+//! [`uvfs_concurrent::workers`] has the threads.
 //!
 //! # Concurrency
 //! One lock over the queue, held for a moment. Read-ahead jobs are bounded: further ones are refused, and the reader
-//! fetches for itself. At most [`WRITERS_MAX`] threads write back at once, which bounds the load on the store. A thread
-//! holds the core only while it works.
+//! fetches for itself. At most [`WRITERS_MAX`] threads write back at once, which bounds the load on the store. At most
+//! [`READERS_MAX`] read ahead, so that reads that hang leave a thread for write-back. A thread holds the core only while
+//! it works.
 //!
 //! # Why
 //! No thread exists until the first mark or the first dirty page: a mount that only lists directories has none.
@@ -27,7 +29,9 @@ use uvfs_concurrent::workers::{Next, Queue, Source, Workers};
 use uvfs_concurrent::write_back::due::Wake;
 
 /// Threads, at most.
-const THREADS_MAX: usize = 4;
+const THREADS_MAX: usize = READERS_MAX + 1;
+/// Threads that read ahead at once, at most.
+const READERS_MAX: usize = 4;
 /// Threads that write back at once, at most.
 const WRITERS_MAX: usize = 3;
 /// Read-ahead jobs in the queue, at most.
@@ -51,6 +55,8 @@ pub(super) struct PageWorkers {
 #[derive(Debug, Default)]
 struct Tasks {
     ahead: VecDeque<Ahead>,
+    /// Threads that read ahead now.
+    readers: usize,
     /// The time of the next write-back. It begins then or as soon as possible after.
     wake: Wake<Instant>,
     /// When to gather memory, and how many frames were in use when that was set.
@@ -81,7 +87,14 @@ impl Source for Tasks {
     }
 
     fn next(&mut self, now: Instant) -> Next<Task> {
-        if let Some(job) = self.ahead.pop_front() {
+        // A first write-back goes before every read-ahead: a crash loses what is not written within the delay.
+        if let Some(due) = self.wake.begin(now, 1) {
+            return Next::Task(Task::WriteBack(due));
+        }
+        if self.readers < READERS_MAX
+            && let Some(job) = self.ahead.pop_front()
+        {
+            self.readers += 1;
             return Next::Task(Task::Ahead(job));
         }
         if let Some(due) = self.wake.begin(now, WRITERS_MAX) {
@@ -199,6 +212,11 @@ fn perform(core: Weak<Core>, task: Task, queue: &Queue<Tasks>) {
     match task {
         Task::Ahead(job) => {
             let _ = guarded(core, |core| core.fetch_ahead(job));
+            // This thread may write back next, so another one may have to take the next job.
+            queue.update(|tasks| {
+                tasks.readers -= 1;
+                !tasks.ahead.is_empty()
+            });
         }
         Task::WriteBack(_) => {
             let later = |()| Some(Instant::now() + Duration::from_secs(1));

@@ -508,19 +508,25 @@ impl Core {
         Ok(given)
     }
 
-    /// Does `work`, which sets a file's size to `size`.
+    /// Does `work`, which sets a file's size to `size`, once or twice.
     pub(crate) fn change_size(
         &self,
         node: &Node,
         size: u64,
-        work: impl FnOnce() -> Result<crate::Attributes>,
+        work: impl Fn() -> Result<crate::Attributes>,
     ) -> Result<crate::Attributes> {
         let pages = self.pages_of(node);
         let _alone = pages.gate.enter_alone();
         // On failure and on panic: the store may have done the cut.
         let doubt = CutDoubt(pages, size);
         let was_empty = pages.size() == Some(0);
-        let given = work()?;
+        let is_cut = size > 0 && pages.size().is_none_or(|now| size <= now);
+        let mut given = work()?;
+        if is_cut && self.capabilities.writes == Writes::Anywhere && pages.has_unwritten() {
+            // The store may lack the bytes up to `size`, and have grown the file. At a cut to the present size, it frees
+            // the space that was set aside behind the end.
+            given = work()?;
+        }
         std::mem::forget(doubt);
         if size == 0 && !was_empty && self.capabilities.writes_back {
             pages.is_emptied();

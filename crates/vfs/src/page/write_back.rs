@@ -311,6 +311,17 @@ impl Core {
         }
     }
 
+    /// The store makes stable what it has received of `file`, or of all files if it does not know single ones. A
+    /// failure is logged.
+    pub(crate) fn sync_stored(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        let synced = match self.backend().data().sync(file, mode) {
+            Err(Error::Unsupported(_)) => self.backend().sync_fs(),
+            synced => synced,
+        };
+        self.note_synced(file.inode, &synced);
+        synced
+    }
+
     /// fsync(2) of one open file, or of the file if opens are not tracked.
     pub(crate) fn sync_pages(
         &self,
@@ -325,7 +336,7 @@ impl Core {
             (stated, SyncMode::All) => stated,
         });
         let synced = match &written {
-            Ok(()) => self.sync_in_store(file, mode),
+            Ok(()) => self.sync_stored(file, mode),
             Err(_) => Ok(()),
         };
         let untold = match error_cursor {
@@ -336,13 +347,6 @@ impl Core {
             Some(error) => Err(error),
             None => written.and(synced),
         }
-    }
-
-    /// Has the store make what it got of a file stable. A failure is logged.
-    pub(crate) fn sync_in_store(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        let synced = self.backend().data().sync(file, mode);
-        self.note_synced(file.inode, &synced);
-        synced
     }
 
     /// close(2) of one descriptor: reports the errors of write-back.

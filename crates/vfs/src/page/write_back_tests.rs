@@ -9,8 +9,8 @@ use crate::inode::Node;
 use crate::vfs::Core;
 use crate::{
     Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileId, FileKind,
-    FileRef, InodeId, Inodes, Listing, Name, Names, PagePolicy, Result, SetAttributes, Vfs,
-    VfsConfig,
+    FileRef, InodeId, Inodes, Listing, Name, Names, PagePolicy, Result, SetAttributes, SyncMode,
+    Vfs, VfsConfig,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(super) struct Store {
     unaligned: AtomicU64,
     /// Blocks are chosen at write-back.
     writes_back: bool,
+    /// Calls to make everything stable.
+    syncs: AtomicU64,
 }
 
 const FILE: InodeId = InodeId(7);
@@ -48,6 +50,10 @@ impl Backend for Arc<Store> {
     fn root(&self) -> Result<Entry> {
         let attributes = Attributes::new(1, FileKind::Directory, 0o755);
         Ok(Entry { inode: InodeId::ROOT, attributes })
+    }
+    fn sync_fs(&self) -> Result<()> {
+        self.syncs.fetch_add(1, Relaxed);
+        Ok(())
     }
     fn names(&self) -> &dyn Names {
         self
@@ -264,4 +270,15 @@ fn a_stream_is_written_back_while_it_is_written() {
     }
     assert_eq!(store.end.load(Relaxed), end);
     assert_eq!(store.unaligned.load(Relaxed), 0, "the store need not copy it");
+}
+
+/// A store of the library saved its table in `sync_fs`, and had no `sync` of one file. `fsync` succeeded and saved nothing,
+/// because the default of `sync` did nothing.
+#[test]
+fn an_fsync_of_one_file_is_never_without_effect() {
+    let (store, vfs, node) = dirty();
+    vfs.sync(&node, UNOPENED, SyncMode::Data).unwrap();
+    assert_eq!((store.end.load(Relaxed), store.syncs.load(Relaxed)), (100, 1), "with pages");
+    vfs.sync(vfs.root(), FileRef::unopened(InodeId::ROOT), SyncMode::All).unwrap();
+    assert_eq!(store.syncs.load(Relaxed), 2, "of a directory");
 }

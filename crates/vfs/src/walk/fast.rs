@@ -10,8 +10,8 @@
 //!
 //! W1. A name is used only if it was in the table, and valid for its directory, at some instant during the walk. Its
 //! object was there at that instant.
-//! W2. A change removes its names from the table before it asks the store, and inserts the result after. A walk that
-//! finds no entry asks the store. So a walk that has seen the result of a change never sees the state before it later:
+//! W2. A change removes its names from the table before it asks the store, and inserts the result after. An answer with
+//! another meaning of a name removes the name before it inserts it. A walk that finds no entry asks the store. So a walk that has seen the result of a change never sees the state before it later:
 //! neither the old name of a renamed object, nor a replaced object.
 //! W3. A torn down inode is marked so before another one can represent the same object. A dentry that leads to a marked
 //! inode is not used.
