@@ -30,6 +30,8 @@ uvfs_concurrent::lock_classes! {
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
     /// Files written directly.
     FUSE_SEEN = 25, "fuse-seen", "one shard of the files that were written directly, and whether the kernel may hold pages of them";
+    /// Reads and writes through the kernel's pages.
+    FUSE_OVERTAKEN = 26, "fuse-overtaken", "one shard of the latest reads into the kernel's pages, and of the writes under way";
     /// The passthrough state of one inode.
     FUSE_BACKING = 30, "fuse-backing", "backing file shared by all opens of an inode";
     /// The worker pool's queue.

@@ -10,6 +10,7 @@ mod handles;
 mod library;
 mod mount;
 mod observers;
+mod overtaking;
 mod request_path;
 mod rings;
 mod stuck;

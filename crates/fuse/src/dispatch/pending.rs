@@ -11,6 +11,7 @@
 //! drop pages is sent by another thread, through a call of its own; that is after its pass, too.
 
 use super::due::Due;
+use crate::server::overtaken::Stale;
 use crate::server::{Answer, Listed, Reply, Server};
 use crate::statistics::Counters;
 use std::io;
@@ -45,6 +46,25 @@ impl<'p, R: Reply> Pending<'p, R> {
     pub(super) fn finish(self, answer: Result<Answer<'_, R::Backing>>) {
         drop(self.pass);
         self.due.send(self.counters, answer);
+    }
+
+    /// [`Pending::finish`] for a write through the kernel's pages of `node`. If later reads have overtaken it, the kernel
+    /// first drops the pages that they brought.
+    pub(super) fn finish_paged(self, server: &Server, node: u64, written: Result<usize>) {
+        drop(self.pass);
+        let mut due = self.due;
+        let stale = due.end_writing();
+        let send = move |counters: &Counters| due.send(counters, written.map(Answer::Written));
+        match stale {
+            Stale::Nothing => send(self.counters),
+            Stale::Pages(begin, end) => {
+                server.direct.drop_and_answer(node, begin, end - begin, Box::new(send));
+            }
+            Stale::Unknown => {
+                send(self.counters);
+                server.direct.drop_soon(node);
+            }
+        }
     }
 
     /// [`Pending::finish`] for a write past the kernel's pages of `(node, offset, length)`, which the kernel drops

@@ -103,7 +103,8 @@ pub(super) fn perform<R: Reply>(
             let written = write(shared, caller, (node, file), offset, &data, how);
             match how.from {
                 WriteFrom::Direct => return pending.finish_direct(server, range, written),
-                WriteFrom::Paged | WriteFrom::Mapped => written.map(Answer::Written),
+                WriteFrom::Paged => return pending.finish_paged(server, node, written),
+                WriteFrom::Mapped => written.map(Answer::Written),
             }
         }
         Request::ReadLink { node } => {

@@ -41,10 +41,11 @@ impl Server {
         place: Option<Place<'_>>,
     ) -> (u64, u32) {
         let shown = (attributes.number, attributes.size);
-        if !self.vfs.capabilities().births {
+        let births = self.vfs.capabilities().births;
+        if !births && !self.keeps_places() {
             return (self.nodes.publish(node, shown, None), 0);
         }
-        let generation = attributes.generation();
+        let generation = if births { attributes.generation() } else { 0 };
         let others = attributes.links > 1 && !node.is_directory();
         let seen = EntryPlace { generation, place, others };
         (self.nodes.publish(node, shown, Some(seen)), generation)

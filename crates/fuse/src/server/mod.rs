@@ -15,6 +15,7 @@ pub(crate) mod heat;
 mod kernel_end;
 pub(crate) mod missing;
 pub(crate) mod nodes;
+pub(crate) mod overtaken;
 pub(crate) mod places;
 mod request;
 mod requests;

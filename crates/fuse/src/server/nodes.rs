@@ -538,6 +538,12 @@ impl NodeTable {
         ids
     }
 
+    /// The recorded places of `id`.
+    pub(crate) fn places(&self, id: u64) -> Vec<(u64, Box<[u8]>)> {
+        let shard = self.shards.of(&id).lock();
+        shard.held.get(&id).map_or_else(Vec::new, |held| held.places.newest_first())
+    }
+
     /// Drops all nodes: the kernel's session has ended.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {

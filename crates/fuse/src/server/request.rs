@@ -31,6 +31,8 @@ pub(crate) struct Sender {
     pub(crate) gid: u32,
     /// Its thread id.
     pub(crate) task: u32,
+    /// The number of the request: the kernel numbers them in the order in which it sends them.
+    pub(crate) number: u64,
 }
 
 /// Where the bytes of a write come from.

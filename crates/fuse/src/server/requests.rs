@@ -5,6 +5,7 @@ use super::files::FileTable;
 use super::heat::Heat;
 use super::kernel_end::KernelEnd;
 use super::nodes::{Gone, NodeTable};
+use super::overtaken::Overtaken;
 use super::request::Sender;
 use crate::direct::DirectWrites;
 use crate::notify::Notices;
@@ -12,7 +13,7 @@ use crate::statistics::Counters;
 use crate::task;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use uvfs_concurrent::primitive::atomic::AtomicU64;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
@@ -60,7 +61,9 @@ pub(crate) struct Server {
     pub(crate) heat: Heat,
     pub(crate) notices: Arc<Notices>,
     pub(crate) direct: Arc<DirectWrites>,
+    pub(crate) overtaken: Arc<Overtaken>,
     pub(crate) settings: Settings,
+    keeps_places: AtomicBool,
     /// Bytes of requests that workers have or will have.
     pub(crate) queued_bytes: AtomicU64,
     /// The origin of changes through this mount: other frontends hear of them, and this one of theirs.
@@ -80,6 +83,7 @@ impl Server {
         Self {
             origin: vfs.observe(notices.clone()),
             direct: DirectWrites::new(nodes.clone(), notices.clone(), counters.clone()),
+            overtaken: Overtaken::new(),
             nodes,
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
@@ -88,13 +92,25 @@ impl Server {
             notices,
             vfs,
             settings,
+            keeps_places: AtomicBool::new(false),
             queued_bytes: AtomicU64::new(0),
         }
     }
 
+    /// The kernel has no notice about all names: the places of all objects are recorded.
+    pub(crate) fn keep_places(&self) {
+        // ORDERING: Relaxed; no thread takes requests yet.
+        self.keeps_places.store(true, Relaxed);
+    }
+
+    pub(crate) fn keeps_places(&self) -> bool {
+        // ORDERING: Relaxed; set before the first request.
+        self.keeps_places.load(Relaxed)
+    }
+
     /// The credentials of a request. The kernel in front has checked permissions.
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
-        let Sender { uid, gid, task } = sender;
+        let Sender { uid, gid, task, .. } = sender;
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
@@ -250,13 +266,7 @@ impl Server {
     ) -> Result<()> {
         self.control.reject_reserved(from.0, from.1)?;
         self.control.reject_reserved(to.0, to.1)?;
-        let mode = match flags {
-            0 => RenameMode::Replace,
-            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-            libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
-            _ => return Err(Error::Invalid("an unknown flag of rename")),
-        };
+        let mode = rename_mode(flags)?;
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
         let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
         self.vfs.rename_telling(caller, old, new, mode, |moved, target| {
@@ -364,7 +374,10 @@ impl Server {
     /// Registers an open file. Returns its handle, and whether the kernel may keep pages or listings cached by earlier
     /// opens. Thread `task` has opened it.
     pub(crate) fn opened(&self, file: Arc<OpenFile>, task: u32) -> (u64, bool) {
-        let keep_cache = !self.shared() || self.settled_directory(file.node());
+        // Programs of this mount see what a writer here wrote, and the kernel's pages have it.
+        let keep_cache = !self.shared()
+            || self.files.is_written(file.node().id())
+            || self.settled_directory(file.node());
         // Each flush of such a file puts all of it.
         let is_whole = self.vfs.capabilities().writes == Writes::WholeFile;
         let opener = (is_whole && file.mode().write).then(|| task::process(task)).flatten();
@@ -735,6 +748,20 @@ fn open_mode(flags: i32) -> OpenMode {
         direct: false,
         sync: flags & libc::O_DSYNC != 0,
     }
+}
+
+/// The mode that the flags of a rename(2) mean: each is a bit, and an exchange excludes the others.
+fn rename_mode(flags: u32) -> Result<RenameMode> {
+    let (keeps, exchanges, whiteout) =
+        (libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT);
+    Ok(match flags {
+        0 => RenameMode::Replace,
+        flags if flags == keeps => RenameMode::NoReplace,
+        flags if flags == exchanges => RenameMode::Exchange,
+        flags if flags == whiteout => RenameMode::Whiteout,
+        flags if flags == keeps | whiteout => RenameMode::WhiteoutNoReplace,
+        _ => return Err(Error::Invalid("flags of rename that exclude each other, or are unknown")),
+    })
 }
 
 /// The kind that a `mknod` of `mode` and `device` means.
