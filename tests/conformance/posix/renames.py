@@ -76,7 +76,8 @@ def a_whiteout_may_spare_the_new_name():
     renameat2("x/f", "x/new", WHITEOUT | NOREPLACE)
     assert read_file("x/new") == b"x/f" and is_whiteout("x/f")
     for other in (NOREPLACE, WHITEOUT, NOREPLACE | WHITEOUT):
-        refused(errno.EINVAL, renameat2, "x/new", "x/there", EXCHANGE | other)
+        flags = EXCHANGE | other
+        refused(errno.EINVAL, called, "renameat2", AT_FDCWD, b"x/new", AT_FDCWD, b"x/there", flags)
     os.unlink("x/f")
 
 
