@@ -90,6 +90,11 @@ impl Notices {
         self.lane(parent).ask_again(parent, name)
     }
 
+    /// Queues that the kernel is to forget attributes and pages of `inode`. Never waits.
+    pub(crate) fn tell_inode(&self, inode: InodeId) {
+        self.lane(inode.0).push(Notice::Inode(inode));
+    }
+
     /// Waits until all that [`Notices::ask_again`] queued so far has been sent, for at most `limit`. Not
     /// from a request handler, for which a sending thread may have to wait.
     pub(crate) fn wait_asked(&self, limit: Duration) {
@@ -317,7 +322,7 @@ impl ChangeSink for Notices {
     }
 
     fn inode_changed(&self, inode: InodeId) {
-        self.lane(inode.0).push(Notice::Inode(inode));
+        self.tell_inode(inode);
     }
 
     fn everything_changed(&self) {

@@ -7,6 +7,7 @@ mod control;
 mod crash;
 mod direct;
 mod handles;
+mod killed;
 mod library;
 mod mount;
 mod observers;

@@ -21,6 +21,6 @@ mod request;
 mod requests;
 
 pub(crate) use request::{
-    Answer, Bytes, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
+    Answer, Bytes, Doubts, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
 };
 pub(crate) use requests::{Attrs, EntryOut, Server, Settings, special_kind};

@@ -313,6 +313,11 @@ impl NodeTable {
         }
     }
 
+    /// The kernel may not know the last change of the end of `id`.
+    pub(crate) fn doubt_end(&self, id: u64) {
+        self.ends(id, KernelEnd::doubt);
+    }
+
     /// As [`NodeTable::get`], without marking it as used.
     pub(crate) fn peek(&self, id: u64) -> Option<Node> {
         if id == ROOT {

@@ -6,7 +6,7 @@ use super::heat::Heat;
 use super::kernel_end::KernelEnd;
 use super::nodes::{Gone, NodeTable};
 use super::overtaken::Overtaken;
-use super::request::Sender;
+use super::request::{Doubts, Sender};
 use crate::direct::DirectWrites;
 use crate::notify::Notices;
 use crate::statistics::Counters;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
-    FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SetIds,
-    SyncMode, Totals, Vfs, Writes, XattrMode,
+    Access, AllocateMode, Attributes, Authority, Caller, ChangeSink, Checks, Cookie, Entries,
+    Error, FileId, FileKind, FileRef, Found, Groups, Hit, InodeId, Lookup, Name, NewKind, NewNode,
+    Node, OpenFile, OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget,
+    SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -185,12 +185,14 @@ impl Server {
         Ok(Attrs { node_id: id, attributes, valid })
     }
 
+    /// `is_wanted`: whether the kernel still waits for the answer. So too in [`Server::write`].
     pub(crate) fn setattr(
         &self,
         caller: &Caller,
         id: u64,
         handle: u64,
         set: &SetAttributes,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Attrs> {
         if is_control(id) {
             return self.control.set_attributes(id, set);
@@ -201,7 +203,10 @@ impl Server {
         let (attributes, valid) = self.vfs.believed(&node, attributes);
         match set.size {
             // The kernel holds the lock of the file until it has taken this size over.
-            Some(_) => self.nodes.ends(id, |end| *end = KernelEnd::at(attributes.size)),
+            Some(_) => self.nodes.ends(id, |end| match is_wanted() {
+                true => *end = KernelEnd::at(attributes.size),
+                false => end.doubt(),
+            }),
             None => self.nodes.ends(id, |end| end.shown(attributes.size)),
         }
         Ok(Attrs { node_id: id, attributes, valid })
@@ -245,10 +250,20 @@ impl Server {
         Ok(self.made_out(parent, name, found))
     }
 
-    pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+    /// Adds the object that lost the name to `renamed`; so too [`Server::rename`].
+    pub(crate) fn unlink(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        renamed: &mut Vec<InodeId>,
+    ) -> Result<()> {
         self.control.reject_reserved(parent, name)?;
         let directory = self.node(parent)?;
-        let lost = |victim: &Node| self.nodes.moved(victim, Some((parent, name)), None);
+        let lost = |victim: &Node| {
+            renamed.push(victim.id());
+            self.nodes.moved(victim, Some((parent, name)), None);
+        };
         self.vfs.unlink_telling(caller, &directory, Name::new(name)?, lost)
     }
 
@@ -263,6 +278,7 @@ impl Server {
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         flags: u32,
+        renamed: &mut Vec<InodeId>,
     ) -> Result<()> {
         self.control.reject_reserved(from.0, from.1)?;
         self.control.reject_reserved(to.0, to.1)?;
@@ -270,6 +286,7 @@ impl Server {
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
         let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
         self.vfs.rename_telling(caller, old, new, mode, |moved, target| {
+            renamed.extend([Some(moved), target].into_iter().flatten().map(Node::id));
             if target == Some(moved) {
                 // Two names of one object: rename does nothing.
                 return;
@@ -428,6 +445,7 @@ impl Server {
         offset: u64,
         data: &[u8],
         appends: bool,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<usize> {
         // The kernel's idea of the end may be old; the store knows the end. A write certainly before the kernel's end
         // is no append (RWF_NOAPPEND), which no flag of the request shows.
@@ -441,7 +459,10 @@ impl Server {
             })
         })?;
         // Wherever the store put it: the kernel counts from the place that it sent.
-        self.nodes.ends(id, |end| end.reaches(offset.saturating_add(written as u64)));
+        self.nodes.ends(id, |end| match is_wanted() {
+            true => end.reaches(offset.saturating_add(written as u64)),
+            false => end.doubt(),
+        });
         Ok(written)
     }
 
@@ -693,6 +714,20 @@ impl Server {
                 let recorded = self.nodes.missing.record(parent, name, ask_again);
                 EntryOut::Missing(if recorded { valid } else { Duration::ZERO })
             }
+        }
+    }
+
+    /// The kernel got no answer to a request that may have changed these: it asks again. Never waits.
+    pub(crate) fn tell_doubts(&self, doubts: &Doubts) {
+        for (parent, name) in &doubts.names {
+            if !self.notices.ask_again(*parent, name)
+                && let (Some(parent), Ok(name)) = (self.nodes.peek(*parent), Name::new(name))
+            {
+                self.notices.entry_changed(parent.id(), name);
+            }
+        }
+        for node in doubts.nodes.iter().filter_map(|&id| self.nodes.peek(id)) {
+            self.notices.tell_inode(node.id());
         }
     }
 

@@ -254,6 +254,7 @@ impl Taker {
                     self.dispatcher.dispatch(sender, Asked::Forget { node, lookups }, silent());
                 }
             }
+            Decoded::Interrupt(number) => self.dispatcher.interrupt(number),
             Decoded::Leave => {
                 reply(way(header.unique)).done(&[]);
                 return More::No;
