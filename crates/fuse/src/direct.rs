@@ -169,6 +169,22 @@ impl DirectWrites {
         }
     }
 
+    /// Sends `reply` when the kernel has dropped its pages of `node` in `offset..offset + length`. Never waits.
+    pub(crate) fn drop_and_answer(
+        self: &Arc<Self>,
+        node: u64,
+        offset: u64,
+        length: u64,
+        reply: Reply,
+    ) {
+        self.push(Job { node, needs: Needs::Range, range: (offset, length), reply: Some(reply) });
+    }
+
+    /// The kernel drops all pages of `node` some time soon.
+    pub(crate) fn drop_soon(&self, node: u64) {
+        self.tell(node);
+    }
+
     /// Makes the kernel ask for the attributes of `node` again. Waits for nothing, so handlers may call it.
     pub(crate) fn attributes_changed(&self, node: u64) {
         if let Some(Err(error)) = self.kernel.get().map(|kernel| kernel.forget_attributes(node)) {

@@ -30,10 +30,18 @@ uvfs_concurrent::lock_classes! {
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
     /// Files written directly.
     FUSE_SEEN = 25, "fuse-seen", "one shard of the files that were written directly, and whether the kernel may hold pages of them";
+    /// Reads and writes through the kernel's pages.
+    FUSE_OVERTAKEN = 26, "fuse-overtaken", "one shard of the latest reads into the kernel's pages, and of the writes under way";
     /// The passthrough state of one inode.
     FUSE_BACKING = 30, "fuse-backing", "backing file shared by all opens of an inode";
     /// The worker pool's queue.
     FUSE_WORK = 40, "fuse-work", "requests waiting for a worker, and the count of workers";
+    /// Requests that may wait, by number.
+    FUSE_UNDER_WAY = 41, "fuse-under-way", "one shard of the requests for which tasks wait";
+    /// Interrupted requests.
+    FUSE_LOOKS = 42, "fuse-looks", "requests whose tasks got a signal, and the thread that looks at them";
+    /// The reply of one such request.
+    FUSE_REPLY = 43, "fuse-reply", "the reply of a request under way, until a thread sends it";
     /// Direct writes that wait for the kernel.
     FUSE_DIRECT = 45, "fuse-direct", "direct writes whose pages the kernel has to drop, and the count of threads for it";
     /// The notifier's queue.

@@ -91,6 +91,11 @@ impl Notices {
         self.lane(parent).ask_again(parent, name)
     }
 
+    /// Queues that the kernel is to forget attributes and pages of `inode`. Never waits.
+    pub(crate) fn tell_inode(&self, inode: InodeId) {
+        self.lane(inode.0).push(Notice::Inode(inode));
+    }
+
     /// Waits until all that [`Notices::ask_again`] queued so far has been sent, for at most `limit`. Not
     /// from a request handler, for which a sending thread may have to wait.
     pub(crate) fn wait_asked(&self, limit: Duration) {
@@ -124,7 +129,11 @@ impl Lane {
         let mut queue = self.queue.lock();
         queue.queued += 1;
         if queue.notices.len() >= QUEUE_MAX {
-            queue.notices.clear();
+            // No record has these names any more, so they stay, and `wait_asked` waits for all of them.
+            queue.notices.retain(|notice| matches!(notice, Notice::AskAgain(..)));
+            if !queue.notices.is_empty() {
+                queue.asked = queue.queued;
+            }
             queue.notices.push_back(Notice::Everything);
         } else {
             queue.notices.push_back(notice);
@@ -272,18 +281,38 @@ impl Early {
     }
 }
 
-/// Sends a notice for each name that the kernel knows, and one for the attributes and pages of each node. A failure
-/// does not stop the others; the last error is returned.
+/// Sends a notice for all names that the kernel knows, and one for the attributes and pages of each node. A kernel without
+/// a notice for all names (before Linux 6.16) gets one for each name that is recorded. A failure does not stop the
+/// others; the last error is returned.
 fn forget_everything(
     kernel: &dyn KernelCache,
     nodes: &NodeTable,
     early: &mut Early,
 ) -> std::io::Result<()> {
     let mut told = kernel.forget_everything();
+    let by_name = matches!(&told, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
+    if by_name {
+        told = Ok(());
+    }
     for node in nodes.ids() {
+        if by_name && let Err(error) = ask_again_about(kernel, nodes, node) {
+            told = Err(error);
+        }
         if let Err(error) = early.forget_inode(kernel, node) {
             told = Err(error);
         }
+    }
+    told
+}
+
+/// The kernel asks again about each name of `node`, and about each name that it knows to be missing in it.
+fn ask_again_about(kernel: &dyn KernelCache, nodes: &NodeTable, node: u64) -> std::io::Result<()> {
+    let mut told = Ok(());
+    for (parent, name) in nodes.places(node) {
+        told = kernel.ask_again(parent, &name).and(told);
+    }
+    for missing in nodes.missing.names(node) {
+        told = kernel.ask_again(node, &missing.name).and(told);
     }
     told
 }
@@ -294,7 +323,7 @@ impl ChangeSink for Notices {
     }
 
     fn inode_changed(&self, inode: InodeId) {
-        self.lane(inode.0).push(Notice::Inode(inode));
+        self.tell_inode(inode);
     }
 
     fn everything_changed(&self) {
@@ -325,6 +354,7 @@ impl Drop for Notifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::nodes::{EntryPlace, ROOT};
     use std::io;
     use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
     use uvfs_concurrent::lock::LockClass;
@@ -388,6 +418,92 @@ mod tests {
         assert_eq!((sent.len(), sent), (5, held));
     }
 
+    /// A kernel without a notice for all names. Keeps the names of the other notices.
+    struct Old(Mutex<Vec<(u64, Vec<u8>)>>);
+
+    impl KernelCache for Old {
+        fn forget_entry(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+            self.0.lock().push((parent, name.to_owned()));
+            Ok(())
+        }
+        fn forget_attributes(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_pages(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_inode(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn prune(&self, _: &[u64]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_everything(&self) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
+        }
+    }
+
+    /// Bug: a kernel before Linux 6.16 refuses the one notice that stands for all names, and got no other. It kept names
+    /// that a program had removed through another frontend, for good where names do not expire.
+    #[test]
+    fn a_kernel_without_a_notice_for_all_names_hears_of_each() {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let nodes = NodeTable::new(vfs.clone());
+        let new = NewNode { kind: NewKind::Directory, mode: 0o755, umask: 0 };
+        let make = |parent: &uvfs_vfs::Node, name: &'static [u8]| {
+            vfs.create(&Caller::root(), parent, Name::new(name).unwrap(), &new).unwrap()
+        };
+        let seen = |place| EntryPlace { generation: 0, place: Some(place), others: false };
+        let above = make(vfs.root(), b"d");
+        let number = (above.attributes.number, 0);
+        let directory = nodes.publish(&above.node, number, Some(seen((ROOT, b"d"))));
+        let found = make(&above.node, b"f");
+        let number = (found.attributes.number, 0);
+        nodes.publish(&found.node, number, Some(seen((directory, b"f"))));
+        nodes.missing.set_room(1 << 20);
+        assert!(nodes.missing.record(directory, b"none", |_, _| true));
+        let kernel = Old(Mutex::new(&TOLD, Vec::new()));
+        forget_everything(&kernel, &nodes, &mut Early::default()).unwrap();
+        let mut told = kernel.0.into_inner();
+        told.sort_unstable();
+        let name = |parent, name: &[u8]| (parent, name.to_owned());
+        let mut all = [name(ROOT, b"d"), name(directory, b"f"), name(directory, b"none")];
+        all.sort_unstable();
+        assert_eq!(told, all);
+    }
+
+    /// Bug: names that were no longer recorded as missing left the queue when it collapsed, and the kernel kept them.
+    #[test]
+    fn a_queue_that_collapses_keeps_names_that_no_record_has() {
+        let all = Notices::new();
+        let notices = all.lane(2);
+        notices.push(Notice::Inode(InodeId(7)));
+        assert!(notices.ask_again(2, b"a") && notices.ask_again(2, b"b"));
+        for _ in 0..QUEUE_MAX {
+            notices.push(Notice::Inode(InodeId(7)));
+        }
+        let mut done = 0;
+        let mut next = || match notices.next(done, None) {
+            Next::Notice(number, notice) => {
+                // A thread that waits for the names waits for both.
+                let waits = notices.queue.lock().asked > done;
+                done = number;
+                (waits, notice)
+            }
+            Next::Early | Next::Ended => unreachable!("it has not ended"),
+        };
+        assert!(matches!(next(), (true, Notice::AskAgain(2, name)) if *name == *b"a"));
+        assert!(matches!(next(), (true, Notice::AskAgain(2, name)) if *name == *b"b"));
+        assert!(matches!(next(), (true, Notice::Everything)));
+        for _ in 0..2 {
+            assert!(matches!(next(), (false, Notice::Inode(_))));
+        }
+    }
+
     /// Names of ours never make the queue collapse, which would cost every name of the mount.
     #[test]
     fn what_is_asked_again_for_our_own_sake_leaves_room_for_news() {
@@ -401,7 +517,11 @@ mod tests {
         assert_eq!(notices.queue.lock().notices.len(), QUEUE_MAX);
         assert!(!notices.ask_again(2, b"no"));
         notices.push(Notice::Inode(InodeId(7)));
-        let next = notices.next(0, None);
+        let mut next = notices.next(0, None);
+        for _ in 0..OURS_MAX {
+            assert!(matches!(next, Next::Notice(_, Notice::AskAgain(..))));
+            next = notices.next(0, None);
+        }
         let all = QUEUE_MAX as u64 + 1;
         assert!(matches!(next, Next::Notice(number, Notice::Everything) if number == all));
     }

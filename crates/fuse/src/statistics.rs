@@ -114,6 +114,7 @@ pub(crate) struct Counters {
     pub(crate) inline: Counter,
     pub(crate) pooled: Counter,
     pub(crate) refused: Counter,
+    pub(crate) ended_early: Counter,
     pub(crate) panics: Counter,
     pub(crate) passthrough_opens: Counter,
     pub(crate) notices: Counter,
@@ -158,6 +159,8 @@ pub struct MountStatistics {
     pub waiting: u64,
     /// Requests refused with EAGAIN: too much of the same user waited for a store that did not get on.
     pub refused: u64,
+    /// Requests ended with EINTR because their task was dying, while the store had not answered.
+    pub ended_early: u64,
     /// Opens passed through to a host file.
     pub passthrough_opens: u64,
     /// Notices sent to the kernel's caches.
@@ -215,6 +218,7 @@ impl Counters {
             pooled: self.pooled.total(),
             waiting: 0,
             refused: self.refused.total(),
+            ended_early: self.ended_early.total(),
             passthrough_opens: self.passthrough_opens.total(),
             notices: self.notices.total(),
             notices_failed: self.notices_failed.total(),

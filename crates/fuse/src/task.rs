@@ -97,6 +97,47 @@ fn shows_our_processes() -> bool {
     *IS_OURS.get_or_init(|| own() == Some(std::process::id()))
 }
 
+/// SIGKILL.
+const KILL: u32 = 9;
+/// Signals whose default action ends no task: SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH.
+const HARMLESS: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
+
+/// Whether thread `task` is about to die of a signal: it cannot use an answer. A signal that ends its process is SIGKILL
+/// for each of its threads (the kernel's `complete_signal`), unless it leaves a core.
+pub(crate) fn is_dying(task: u32) -> bool {
+    shows_our_processes() && parse_dying(&status(task))
+}
+
+/// Whether thread `task` is ending because a signal has killed its process. It closes its files then, and no signal
+/// reaches it any more.
+pub(crate) fn was_killed(task: u32) -> bool {
+    let stat = || std::fs::read_to_string(format!("/proc/{task}/stat")).unwrap_or_default();
+    shows_our_processes() && parse_killed(&stat())
+}
+
+fn parse_killed(stat: &str) -> bool {
+    /// The fields behind the name: the kernel's flags of a task, and the status of its end.
+    const FLAGS: usize = 6;
+    const EXIT_CODE: usize = 49;
+    /// PF_EXITING.
+    const EXITING: u64 = 4;
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at| fields.split_whitespace().nth(at).and_then(|text| text.parse::<u64>().ok());
+    let is_exiting = field(FLAGS).is_some_and(|flags| flags & EXITING != 0);
+    is_exiting && field(EXIT_CODE).is_some_and(|code| code & 0x7f != 0)
+}
+
+fn parse_dying(status: &str) -> bool {
+    let signals = |name| u64::from_str_radix(line(status, name).trim(), 16).unwrap_or(0);
+    let bit = |signal: u32| 1 << (signal - 1);
+    let pending = signals("SigPnd:") | signals("ShdPnd:");
+    let harmless = HARMLESS.iter().fold(0, |all, &signal| all | bit(signal));
+    let spared = signals("SigBlk:") | signals("SigIgn:") | signals("SigCgt:") | harmless;
+    // A debugger sees every other signal first.
+    let is_traced = line(status, "TracerPid:").trim() != "0";
+    pending & bit(KILL) != 0 || (!is_traced && pending & !spared != 0)
+}
+
 fn status(task: u32) -> String {
     std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default()
 }
@@ -133,6 +174,40 @@ mod tests {
         assert_ne!(other.0, own);
         assert_eq!((other.1, process(own)), (Some(own), Some(own)));
         assert_eq!((process(other.0), process(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn a_task_dies_of_signals_that_it_neither_handles_nor_ignores() {
+        let dies = |pending: &str, shared: &str, spared: [&str; 3], tracer: &str| {
+            let [blocked, ignored, caught] = spared;
+            parse_dying(&format!(
+                "TracerPid:\t{tracer}\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n\
+                 SigCgt:\t{caught}\n"
+            ))
+        };
+        let none = ["0"; 3];
+        assert!(dies("0000000000000100", "0", none, "0"), "SIGKILL");
+        assert!(dies("0", "100", ["100"; 3], "77"), "nothing spares it");
+        assert!(dies("0", "4", none, "0"), "SIGQUIT");
+        assert!(!dies("0", "4", none, "77"), "it is the debugger's first");
+        for spared in [["4", "0", "0"], ["0", "4", "0"], ["0", "0", "4"]] {
+            assert!(!dies("4", "4", spared, "0"));
+        }
+        // SIGCHLD, SIGCONT, SIGURG, SIGWINCH; SIGALRM with a handler.
+        assert!(!dies("0000000008430000", "2000", ["0", "0", "2000"], "0"));
+        assert!(dies("0", "2000", none, "0"), "SIGALRM");
+        assert!(!dies("0", "0", none, "0") && !is_dying(u32::MAX) && !is_dying(std::process::id()));
+    }
+
+    #[test]
+    fn a_task_that_ends_was_killed_or_ended_itself() {
+        let stat = |flags: u32, code: u32| {
+            format!("7 (a) b) S 1 7 7 0 -1 {flags} {}{code}\n", "0 ".repeat(EXIT_CODE - 7))
+        };
+        const EXIT_CODE: usize = 49;
+        assert!(parse_killed(&stat(0x40_0004, 9)) && parse_killed(&stat(4, 15)));
+        assert!(!parse_killed(&stat(0x40_0004, 0x100)), "exit(1)");
+        assert!(!parse_killed(&stat(0x40_0000, 9)) && !parse_killed("") && !was_killed(u32::MAX));
     }
 
     #[test]

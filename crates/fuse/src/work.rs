@@ -20,6 +20,7 @@ mod lanes;
 use crate::lock_order;
 use lanes::{CLOSING, Lanes, PAGES};
 pub(crate) use lanes::{JOB_BYTES, LANE_WORKERS, WaitsFor};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::gate::{Gate, Pass};
@@ -42,6 +43,8 @@ pub(crate) struct Work {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    /// Starts a worker.
+    start: fn(&Arc<Shared>) -> io::Result<()>,
 }
 
 #[derive(Debug)]
@@ -54,11 +57,15 @@ struct State {
 impl Work {
     /// For `readers` reading threads, all but one of which may be kept waiting.
     pub(crate) fn new(readers: usize) -> Self {
+        Self::starting(readers, Shared::start)
+    }
+
+    fn starting(readers: usize, start: fn(&Arc<Shared>) -> io::Result<()>) -> Self {
         let state = State { lanes: Lanes::new(), workers: 0, idle: 0 };
         let state = Mutex::new(&lock_order::FUSE_WORK, state);
         Self {
             gate: Gate::new(readers.saturating_sub(1)),
-            shared: Arc::new(Shared { state, work: Condvar::default() }),
+            shared: Arc::new(Shared { state, work: Condvar::default(), start }),
         }
     }
 
@@ -105,10 +112,7 @@ impl Work {
         }
         state.workers += 1;
         drop(state);
-        let shared = self.shared.clone();
-        let name = "uvfs-worker".to_owned();
-        let started = std::thread::Builder::new().name(name).spawn(move || shared.serve());
-        if started.is_err() {
+        if (self.shared.start)(&self.shared).is_err() {
             self.shared.no_thread();
         }
     }
@@ -125,6 +129,13 @@ impl Work {
 }
 
 impl Shared {
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let shared = self.clone();
+        let name = "uvfs-worker".to_owned();
+        std::thread::Builder::new().name(name).spawn(move || shared.serve())?;
+        Ok(())
+    }
+
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -145,16 +156,18 @@ impl Shared {
         }
     }
 
-    /// No thread could be started. A queued job stays if a worker exists to take it; otherwise this reader runs one,
-    /// since a request must be answered.
+    /// No thread could be started. Queued jobs stay if a worker exists to take them. Otherwise this reader runs them all,
+    /// since each request must be answered: other readers may have counted a worker, too, and left their jobs to it.
     fn no_thread(&self) {
         let mut state = self.state.lock();
         state.workers -= 1;
-        let left = if state.workers == 0 { state.lanes.take() } else { None };
-        drop(state);
-        if let Some((lane, job)) = left {
+        while state.workers == 0
+            && let Some((lane, job)) = state.lanes.take()
+        {
+            drop(state);
             job(true);
-            self.state.lock().lanes.done(lane, Instant::now());
+            state = self.state.lock();
+            state.lanes.done(lane, Instant::now());
         }
     }
 }
@@ -196,6 +209,29 @@ mod tests {
         done.sort_unstable();
         assert_eq!(done, (0..8).collect::<Vec<_>>());
         assert!(work.workers() >= 8);
+    }
+
+    /// Bug: two readers queued a job each and counted a worker each, and no thread could be started. The first saw the
+    /// second one's worker and left its job. The second ran one job. The caller of the other waited for good.
+    #[test]
+    fn no_job_is_left_when_no_thread_can_be_started() {
+        static BOTH_COUNTED: std::sync::Barrier = std::sync::Barrier::new(2);
+        let work = Work::starting(1, |_| {
+            BOTH_COUNTED.wait();
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        let (send, done) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for at in 0..2 {
+                let (send, work) = (send.clone(), &work);
+                let job = Box::new(move |run| send.send((at, run)).unwrap());
+                scope.spawn(move || work.submit(0, WaitsFor::Data, 0, job));
+            }
+        });
+        let mut done: Vec<_> = done.try_iter().collect();
+        done.sort_unstable();
+        assert_eq!(done, [(0, true), (1, true)]);
+        assert_eq!((work.workers(), work.waiting()), (0, 0));
     }
 
     /// A hundred requests of one user stood in the way of everybody: there were 64 workers for all.

@@ -65,6 +65,22 @@ def a_whiteout_stays_at_the_old_name():
         os.unlink("x/" + name)
 
 
+@case(root=True)
+def a_whiteout_may_spare_the_new_name():
+    """Bug: flags were taken for four exact values, so two of them together were refused with EINVAL."""
+    os.mkdir("x")
+    for name in ("x/f", "x/there"):
+        write_file(name, name.encode())
+    refused(errno.EEXIST, renameat2, "x/f", "x/there", WHITEOUT | NOREPLACE)
+    assert read_file("x/f") == b"x/f" and read_file("x/there") == b"x/there"
+    renameat2("x/f", "x/new", WHITEOUT | NOREPLACE)
+    assert read_file("x/new") == b"x/f" and is_whiteout("x/f")
+    for other in (NOREPLACE, WHITEOUT, NOREPLACE | WHITEOUT):
+        flags = EXCHANGE | other
+        refused(errno.EINVAL, called, "renameat2", AT_FDCWD, b"x/new", AT_FDCWD, b"x/there", flags)
+    os.unlink("x/f")
+
+
 @case
 def exchange_swaps_files_and_folders():
     os.makedirs("x/d/sub")

@@ -19,7 +19,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 const SLOTS: usize = 128;
 
 /// The kernel's switch as a test wants it, until this is dropped. The lock keeps other tests out, also of other programs.
-struct Switch {
+pub(crate) struct Switch {
     before: String,
     _alone: File,
 }
@@ -31,7 +31,7 @@ impl Drop for Switch {
 }
 
 /// `None`, with a note, where the kernel has no such switch or nothing can be mounted.
-fn switched(on: bool) -> Option<Switch> {
+pub(crate) fn switched(on: bool) -> Option<Switch> {
     if !uvfs_skip::can_mount() {
         return None;
     }

@@ -79,8 +79,8 @@ impl uvfs_vfs::Names for Host {
                 let target = target.and_then(|stat| self.nodes.find(&stat));
                 self.exchange(caller, (&from, moved), (&to, target))
             }
-            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Whiteout => {
-                let victim = match target.filter(|_| mode != RenameMode::NoReplace) {
+            mode => {
+                let victim = match target.filter(|_| mode.replaces_target()) {
                     Some(stat) => self.victim(&to, &stat)?,
                     None => None,
                 };
@@ -199,6 +199,7 @@ impl Host {
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
             RenameMode::Whiteout => RenameFlags::WHITEOUT,
+            RenameMode::WhiteoutNoReplace => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
         };
         self.identity.act(caller, None, CHANGE_NAMES, |_| {
             rustix::fs::renameat_with(&from.directory, from.name, &to.directory, to.name, flags)

@@ -112,7 +112,7 @@ impl Names for MemoryBackend {
         to: (InodeId, Name<'_>),
         mode: RenameMode,
     ) -> Result<()> {
-        if mode != RenameMode::Whiteout {
+        if !mode.leaves_whiteout() {
             return self.rename_name(from, to, mode, None).map(drop);
         }
         let node = self.new_node(caller, &*self.table.get(from.0)?, None, &NewNode::WHITEOUT)?;
@@ -428,14 +428,13 @@ impl MemoryBackend {
     ) -> Result<()> {
         let loops = Err(Error::Invalid("a directory cannot move below itself"));
         match (mode, there) {
-            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Ok(()),
+            (mode, Some(_)) if mode.keeps_target() => return Ok(()),
+            (RenameMode::Exchange, None) => return Ok(()),
             _ if self.is_within(target, moved)? => return loops,
             _ => {}
         }
         match (mode, there) {
-            (RenameMode::Replace | RenameMode::Whiteout, Some(there))
-                if self.is_within(source, there)? =>
-            {
+            (mode, Some(there)) if mode.replaces_target() && self.is_within(source, there)? => {
                 Err(Error::NotEmpty)
             }
             (RenameMode::Exchange, Some(there))
@@ -602,7 +601,7 @@ enum Step {
 
 fn decide(moved: Target, there: Option<Target>, mode: RenameMode) -> Result<Step> {
     match (mode, there) {
-        (RenameMode::NoReplace, Some(_)) => Err(Error::Exists),
+        (mode, Some(_)) if mode.keeps_target() => Err(Error::Exists),
         (RenameMode::Exchange, None) => Err(Error::NotFound),
         (_, Some(there)) if there.inode == moved.inode => Ok(Step::Nothing),
         (RenameMode::Exchange, Some(there)) => Ok(Step::Exchange(there)),

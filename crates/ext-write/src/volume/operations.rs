@@ -52,12 +52,14 @@ pub enum Rename {
     NoReplace,
     /// It gets the other one's name.
     Exchange,
-    /// It loses the name, and the old name gets a new character device 0/0 of this owner and group.
+    /// It loses the name or refuses the rename, and the old name gets a new character device 0/0 of this owner and group.
     Whiteout {
         /// Owner.
         uid: u32,
         /// Group.
         gid: u32,
+        /// It loses the name.
+        replaces: bool,
     },
 }
 
@@ -402,8 +404,8 @@ impl Volume {
                 && self.is_above(victim, from)?
             {
                 return Err(match how {
-                    Rename::Replace | Rename::Whiteout { .. } => Error::NotEmpty,
-                    Rename::NoReplace => Error::Exists,
+                    Rename::Replace | Rename::Whiteout { replaces: true, .. } => Error::NotEmpty,
+                    Rename::NoReplace | Rename::Whiteout { .. } => Error::Exists,
                     Rename::Exchange => Error::Invalid("a directory does not come below itself"),
                 });
             }
@@ -466,7 +468,9 @@ impl Volume {
             None => None,
         };
         match (how, victim) {
-            (Rename::NoReplace, Some(_)) => return Err(Error::Exists),
+            (Rename::NoReplace | Rename::Whiteout { replaces: false, .. }, Some(_)) => {
+                return Err(Error::Exists);
+            }
             (Rename::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
@@ -645,7 +649,9 @@ impl Op<'_> {
 
     /// A rename takes its object away from a name of `directory`.
     fn give_up_name(&mut self, directory: &mut Inode, name: &[u8], how: Rename) -> Result<()> {
-        let Rename::Whiteout { uid, gid } = how else { return self.remove_name(directory, name) };
+        let Rename::Whiteout { uid, gid, .. } = how else {
+            return self.remove_name(directory, name);
+        };
         let kind = Kind::CharDevice;
         let mut inode = self.new_inode(directory.number, name, kind.mode(), (uid, gid))?;
         inode.set_links(1);

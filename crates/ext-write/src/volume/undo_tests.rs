@@ -130,7 +130,7 @@ fn an_operation_on_names_that_fails_at_any_step_leaves_nothing() {
         all.whole(|volume| volume.rename_as(one, b"sub", two, b"file", Rename::Exchange));
         all.whole(|volume| volume.rename(two, b"file", one, b"moved"));
         assert_eq!(all.volume.lookup(one, b"moved").unwrap(), Some(sub));
-        let whiteout = Rename::Whiteout { uid: 7, gid: 8 };
+        let whiteout = Rename::Whiteout { uid: 7, gid: 8, replaces: true };
         all.whole(|volume| volume.rename_as(one, b"moved", two, b"away", whiteout));
         all.whole(|volume| volume.rename_as(two, b"away", two, b"here", whiteout));
         for (directory, name) in [(one, &b"moved"[..]), (two, b"away")] {

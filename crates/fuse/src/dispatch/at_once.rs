@@ -25,18 +25,26 @@ pub(super) fn answer<R: Reply>(
     shared: &Arc<Shared<R>>,
     sender: Sender,
     request: &Request<'_>,
-    due: Due<R>,
+    mut due: Due<R>,
 ) -> Option<Due<R>> {
     let server = &*shared.server;
     match *request {
         Request::Read { node, file, offset, size, into_pages } => {
             if into_pages {
                 server.direct.pages_come(node);
+                server.overtaken.reads(node, sender.number, (offset, size.into()));
             }
             return read(shared, sender, (node, file, offset, size), due);
         }
-        Request::Write { node, how, .. } if how.from != WriteFrom::Direct && !is_control(node) => {
+        Request::Write { node, offset, ref data, how, .. }
+            if how.from != WriteFrom::Direct && !is_control(node) =>
+        {
             server.direct.pages_come(node);
+            // The pages of a mapping stay until they are written.
+            if how.from == WriteFrom::Paged {
+                let range = (offset, data.len() as u64);
+                due.set_writing(server.overtaken.writes(node, sender.number, range));
+            }
             return Some(due);
         }
         Request::GetXattr { size, .. } | Request::ListXattr { size, .. } => {

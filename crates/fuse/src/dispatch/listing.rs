@@ -87,10 +87,11 @@ struct Listing<'a, 'p, R: Reply> {
 }
 
 impl<R: Reply> Drop for Listing<'_, '_, R> {
-    /// A panic drops the reply unsent: the kernel will never forget the entries in it.
+    /// A panic drops the reply unsent: the kernel will never forget the entries in it. Nor if the request is ended.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.counted.iter().for_each(|&id| self.server.forget(id, 1));
+        match std::thread::panicking() {
+            true => self.counted.iter().for_each(|&id| self.server.forget(id, 1)),
+            false => self.pending.set_counted(std::mem::take(&mut self.counted)),
         }
     }
 }

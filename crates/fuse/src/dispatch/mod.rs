@@ -26,10 +26,12 @@ mod pending;
 mod perform;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 use self::backing::Backings;
 use self::due::Due;
 use self::pending::Pending;
+use self::under_way::UnderWay;
 use crate::server::{Reply, Request, Sender, Server};
 use crate::work::{JOB_BYTES, Job, WaitsFor, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +50,7 @@ struct Shared<R: Reply> {
     server: Arc<Server>,
     work: Arc<Work>,
     backings: Backings<R::Backing>,
+    under_way: Arc<UnderWay<R>>,
     /// Host files are passed through: wished for, and granted by the kernel.
     passthrough: Arc<AtomicBool>,
     /// A descriptor that cannot read writes past the kernel's pages, into ours.
@@ -88,8 +91,9 @@ impl<R: Reply> Dispatcher<R> {
         let prompt = server.vfs.capabilities().waits == Waits::Never;
         let passthrough = Arc::new(AtomicBool::new(false));
         let past_pages = past_pages && server.keeps_pages();
-        let backings = Backings::new();
-        let shared = Shared { server, work, backings, passthrough, past_pages, prompt, readers };
+        let (backings, under_way) = (Backings::new(), UnderWay::new(server.clone()));
+        let shared =
+            Shared { server, work, backings, under_way, passthrough, past_pages, prompt, readers };
         Self { shared: Arc::new(shared) }
     }
 
@@ -100,6 +104,13 @@ impl<R: Reply> Dispatcher<R> {
     /// Whether host files are passed through; the transport sets it when the kernel has granted that.
     pub(crate) fn passthrough(&self) -> &Arc<AtomicBool> {
         &self.shared.passthrough
+    }
+
+    /// A signal has come for the task that waits for request `number`.
+    pub(crate) fn interrupt(&self, number: u64) {
+        if !self.shared.prompt {
+            self.shared.under_way.interrupted(number);
+        }
     }
 
     /// Carries out `request`, now or soon, and answers it.
@@ -113,7 +124,11 @@ impl<R: Reply> Dispatcher<R> {
             if let Some(directory) = about {
                 shared.server.heat.note(directory, due.is_some());
             }
-            let Some(due) = due else { return };
+            let Some(mut due) = due else { return };
+            // A task that the daemon cannot see has the number 0.
+            if !shared.prompt && sender.task != 0 && request.may_end_early() {
+                due.share(&shared.under_way, sender, request.doubts());
+            }
             let pass = match perform::needs_worker(&request) {
                 true => None,
                 false => shared.may_wait_here(),
@@ -132,6 +147,8 @@ fn hand_over<R: Reply>(shared: &Arc<Shared<R>>, sender: Sender, request: Request
     let lane = perform::lane(&request, sender);
     let (bytes, request) = (request.kept_bytes(), request.into_owned());
     shared.submit(lane, bytes, move |shared, may_run| match may_run {
+        // It was ended while it waited: there is nothing to settle.
+        Ok(()) if !due.is_wanted() => {}
         Ok(()) => perform::perform(shared, sender, request, shared.pending(None, due)),
         Err(refused) => due.send(&shared.server.counters, Err(refused)),
     });
@@ -164,7 +181,7 @@ impl<R: Reply> Shared<R> {
 
     /// The answer that `due` is, of a request that may be waited for with `pass`.
     fn pending<'p>(&'p self, pass: Option<Pass<'p>>, due: Due<R>) -> Pending<'p, R> {
-        Pending::new(pass, due, &self.server.counters)
+        Pending::new(pass, due, self)
     }
 
     /// Permission to run on this reader a job that may wait: with a pass, or without one if the store never waits.

@@ -21,7 +21,9 @@ use crate::server::{
 };
 use crate::work::WaitsFor;
 use std::sync::Arc;
-use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds, SyncMode};
+use uvfs_vfs::{
+    Caller, Error, FileKind, InodeId, NewKind, NewNode, OpenFile, Result, SetIds, SyncMode,
+};
 
 /// Whether a reader must not run it, with or without a pass. A cleaning waits until the kernel has evicted nodes, and
 /// the readers have to receive those forgets. The kernel holds the lock of the written inode meanwhile, so there is one
@@ -93,17 +95,20 @@ pub(super) fn perform<R: Reply>(
         }
         Request::SetAttr { node, file, set, keeps_set_ids } if set.size.is_some() => {
             let caller = told(caller, keeps_set_ids);
-            server.setattr(&caller, node, file, &set).map(Answer::Attrs)
+            let is_wanted = || pending.is_wanted();
+            server.setattr(&caller, node, file, &set, is_wanted).map(Answer::Attrs)
         }
         Request::Write { node, file, data, .. } if is_control(node) => {
             server.write_control(&caller, file, &data).map(Answer::Written)
         }
         Request::Write { node, file, offset, data, how } => {
             let range = (node, offset, data.len() as u64);
-            let written = write(shared, caller, (node, file), offset, &data, how);
+            let is_wanted = || pending.is_wanted();
+            let written = write(shared, caller, (node, file), (offset, &data), how, is_wanted);
             match how.from {
-                WriteFrom::Direct => return pending.finish_direct(server, range, written),
-                WriteFrom::Paged | WriteFrom::Mapped => written.map(Answer::Written),
+                WriteFrom::Direct => return pending.finish_direct(range, written),
+                WriteFrom::Paged => return pending.finish_paged(node, written),
+                WriteFrom::Mapped => written.map(Answer::Written),
             }
         }
         Request::ReadLink { node } => {
@@ -125,7 +130,12 @@ pub(super) fn perform<R: Reply>(
         Request::ReadDirPlus { node, file, offset } => {
             listing::entries(server, &caller, (node, file), offset, &mut pending)
         }
-        other => simple(shared, &caller, other),
+        other => {
+            let mut renamed = Vec::new();
+            let answer = simple(shared, &caller, other, &mut renamed);
+            pending.set_renamed(renamed);
+            answer
+        }
     };
     pending.finish(answer);
 }
@@ -135,6 +145,7 @@ fn simple<R: Reply>(
     shared: &Shared<R>,
     caller: &Caller,
     request: Request<'_>,
+    renamed: &mut Vec<InodeId>,
 ) -> Result<Answer<'static, R::Backing>> {
     let server = &*shared.server;
     let make = |parent, name: &[u8], kind, mode, umask| {
@@ -148,7 +159,7 @@ fn simple<R: Reply>(
         Request::Statx { node, file } => server.getattr(node, file).map(Answer::AttrsAndBirth),
         // With a change of owner the kernel says nothing of the capability.
         Request::SetAttr { node, file, set, .. } => {
-            server.setattr(caller, node, file, &set).map(Answer::Attrs)
+            server.setattr(caller, node, file, &set, || true).map(Answer::Attrs)
         }
         Request::MkNod { parent, name, mode, umask, device } => {
             make(parent, &name, special_kind(mode, device)?, mode & 0o7777, umask)
@@ -159,10 +170,10 @@ fn simple<R: Reply>(
         Request::SymLink { parent, name, target } => {
             make(parent, &name, NewKind::Symlink(&target), 0o777, 0)
         }
-        Request::Unlink { parent, name } => done(server.unlink(caller, parent, &name)),
+        Request::Unlink { parent, name } => done(server.unlink(caller, parent, &name, renamed)),
         Request::RmDir { parent, name } => done(server.rmdir(caller, parent, &name)),
         Request::Rename { parent, name, new_parent, new_name, flags } => {
-            done(server.rename(caller, (parent, &name), (new_parent, &new_name), flags))
+            done(server.rename(caller, (parent, &name), (new_parent, &new_name), flags, renamed))
         }
         Request::Link { node, parent, name } => {
             server.link(caller, node, parent, &name).map(Answer::Entry)
@@ -231,9 +242,9 @@ fn write<R: Reply>(
     shared: &Shared<R>,
     mut caller: Caller,
     (node, file): (u64, u64),
-    offset: u64,
-    data: &[u8],
+    (offset, data): (u64, &[u8]),
     how: WriteHow,
+    is_wanted: impl Fn() -> bool,
 ) -> Result<usize> {
     if how.from == WriteFrom::Mapped {
         // The kernel writes these pages for no user.
@@ -242,7 +253,8 @@ fn write<R: Reply>(
         return shared.server.write_mapped(&caller, (node, file), offset, data);
     }
     let caller = told(caller, how.keeps_set_ids);
-    let written = shared.server.write(&caller, (node, file), offset, data, how.appends)?;
+    let written =
+        shared.server.write(&caller, (node, file), offset, data, how.appends, is_wanted)?;
     if let Some(mode) = how.syncs {
         shared.server.fsync(node, file, mode == SyncMode::Data)?;
     }
@@ -332,6 +344,16 @@ fn created<R: Reply>(
     if passed {
         // The kernel keeps the attributes for the lifetime of the name.
         server.direct.attributes_changed(node);
+    }
+}
+
+impl<R: Reply> Shared<R> {
+    /// Closes the file of `handle`, which the kernel did not get.
+    pub(super) fn close_unanswered(&self, handle: u64) {
+        let Some(file) = self.server.release(handle) else { return };
+        if self.server.settings.passthrough && file.node().kind() == FileKind::Regular {
+            self.backings.leave(file.node().id());
+        }
     }
 }
 

@@ -132,7 +132,7 @@ impl Front {
         let (tell, answered) = mpsc::channel();
         let work = self.dispatcher.shared.work.clone();
         let reply = Fake { work, tell, listed: Vec::new(), sent: false };
-        let sender = Sender { uid: 0, gid: 0, task: std::process::id() };
+        let sender = Sender { uid: 0, gid: 0, task: std::process::id(), number: 0 };
         self.dispatcher.dispatch(sender, request, reply);
         answered.recv_timeout(Duration::from_secs(20)).expect("neither answered nor dropped")
     }

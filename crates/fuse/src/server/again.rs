@@ -41,10 +41,11 @@ impl Server {
         place: Option<Place<'_>>,
     ) -> (u64, u32) {
         let shown = (attributes.number, attributes.size);
-        if !self.vfs.capabilities().births {
+        let births = self.vfs.capabilities().births;
+        if !births && !self.keeps_places() {
             return (self.nodes.publish(node, shown, None), 0);
         }
-        let generation = attributes.generation();
+        let generation = if births { attributes.generation() } else { 0 };
         let others = attributes.links > 1 && !node.is_directory();
         let seen = EntryPlace { generation, place, others };
         (self.nodes.publish(node, shown, Some(seen)), generation)
@@ -187,8 +188,8 @@ mod tests {
         let b = looked_up(&server, a.0, b"b").unwrap();
         let file = looked_up(&server, b.0, b"file").unwrap();
         let root = Caller::root();
-        server.rename(&root, (b.0, b"file"), (a.0, b"moved"), 0).unwrap();
-        server.rename(&root, (ROOT, b"a"), (ROOT, b"A"), 0).unwrap();
+        server.rename(&root, (b.0, b"file"), (a.0, b"moved"), 0, &mut Vec::new()).unwrap();
+        server.rename(&root, (ROOT, b"a"), (ROOT, b"A"), 0, &mut Vec::new()).unwrap();
         for _ in 0..2 {
             for (id, _) in [a, b, file] {
                 server.forget(id, 1);
@@ -202,7 +203,7 @@ mod tests {
             assert_eq!(looked_up(&server, b.0, b"..").unwrap(), a);
             assert_eq!(looked_up(&server, a.0, b"..").unwrap().0, ROOT);
         }
-        server.unlink(&root, a.0, b"moved").unwrap();
+        server.unlink(&root, a.0, b"moved", &mut Vec::new()).unwrap();
         server.forget(file.0, 1);
         assert!(matches!(looked_up(&server, file.0, b"."), Err(Error::Stale)));
         assert!(matches!(looked_up(&server, 1 << 40, b"."), Err(Error::Stale)));

@@ -4,14 +4,16 @@ use crate::lock_order;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_concurrent::shard::Shards;
-use uvfs_vfs::OpenFile;
+use uvfs_concurrent::shard::{Shards, shrink_sparse};
+use uvfs_vfs::{InodeId, OpenFile};
 
 const SHARDS: usize = 16;
 
 /// File handles; 0 is none.
 pub(crate) struct FileTable {
     shards: Shards<HashMap<u64, Open>>,
+    /// How often each file is open for writing.
+    writers: Shards<HashMap<InodeId, u64>>,
     next: AtomicU64,
     /// Files that are open.
     count: AtomicU64,
@@ -37,8 +39,9 @@ const FILE_BYTES: usize = 2 * (size_of::<(u64, Open)>() + 1) + size_of::<OpenFil
 impl FileTable {
     pub(crate) fn new() -> Self {
         let shards = Shards::new(&lock_order::FUSE_FILES, SHARDS);
+        let writers = Shards::new(&lock_order::FUSE_FILES, SHARDS);
         let (next, count, few) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
-        Self { shards, next, count, few, closed: OnceLock::new() }
+        Self { shards, writers, next, count, few, closed: OnceLock::new() }
     }
 
     /// Connects the receiver of closes, called with no lock held; the first one stays.
@@ -65,10 +68,35 @@ impl FileTable {
     pub(crate) fn insert(&self, file: Arc<OpenFile>, opener: u32) -> u64 {
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let handle = self.next.fetch_add(1, Relaxed);
+        if file.mode().write {
+            let node = file.node().id();
+            *self.writers.of(&node).lock().entry(node).or_default() += 1;
+        }
         self.shards.of(&handle).lock().insert(handle, Open { file, opener });
         // ORDERING: Relaxed; a size.
         self.count.fetch_add(1, Relaxed);
         handle
+    }
+
+    /// Whether `node` is open for writing.
+    pub(crate) fn is_written(&self, node: InodeId) -> bool {
+        self.writers.of(&node).lock().contains_key(&node)
+    }
+
+    /// A file is no longer open.
+    fn closed(&self, file: &OpenFile) {
+        if !file.mode().write {
+            return;
+        }
+        let node = file.node().id();
+        let mut writers = self.writers.of(&node).lock();
+        if let Some(opens) = writers.get_mut(&node) {
+            *opens -= 1;
+            if *opens == 0 {
+                writers.remove(&node);
+                shrink_sparse(&mut writers);
+            }
+        }
     }
 
     pub(crate) fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {
@@ -92,7 +120,8 @@ impl FileTable {
     /// Takes the handle back. The file closes when its last request has ended.
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
         let gone = self.shards.of(&handle).lock().remove(&handle);
-        if gone.is_some() {
+        if let Some(open) = &gone {
+            self.closed(&open.file);
             // ORDERING: Relaxed; a size, and the hint of `watch_closes`.
             let before = self.count.fetch_sub(1, Relaxed);
             if before <= self.few.load(Relaxed) && self.few.swap(0, Relaxed) > 0 {
@@ -128,6 +157,7 @@ impl FileTable {
             let files = std::mem::take(&mut *shard.lock());
             // ORDERING: Relaxed; a size.
             self.count.fetch_sub(files.len() as u64, Relaxed);
+            files.values().for_each(|open| self.closed(&open.file));
             drop(files);
         }
     }

@@ -57,6 +57,11 @@ impl KernelEnd {
         *self = if behind { *self } else { end };
     }
 
+    /// The kernel may not know the last change of it.
+    pub(crate) fn doubt(&mut self) {
+        self.0 |= UNCERTAIN;
+    }
+
     /// The file is opened for appending, and the store's size is `size` (E3).
     pub(crate) fn agrees(&mut self, size: u64) {
         if self.0 == size | UNCERTAIN {

@@ -418,7 +418,7 @@ mod tests {
                 b"link" => drop(server.link(&root, file, directory, name).unwrap()),
                 b"rename" => {
                     let from = (directory, &b"create"[..]);
-                    server.rename(&root, from, (directory, name), 0).unwrap();
+                    server.rename(&root, from, (directory, name), 0, &mut Vec::new()).unwrap();
                 }
                 _ => {
                     let (made, _) =
@@ -431,7 +431,9 @@ mod tests {
         // A failed create makes no name.
         believed(&server, directory, b"no");
         assert!(server.link(&root, directory, directory, b"no").is_err());
-        assert!(server.rename(&root, (1, b"nothing"), (directory, b"no"), 0).is_err());
+        assert!(
+            server.rename(&root, (1, b"nothing"), (directory, b"no"), 0, &mut Vec::new()).is_err()
+        );
         // From the caches, too.
         assert!(server.try_lookup(directory, b"other").is_some());
         assert_eq!(names(missing, directory), ["no", "other"]);

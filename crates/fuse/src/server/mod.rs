@@ -15,11 +15,12 @@ pub(crate) mod heat;
 mod kernel_end;
 pub(crate) mod missing;
 pub(crate) mod nodes;
+pub(crate) mod overtaken;
 pub(crate) mod places;
 mod request;
 mod requests;
 
 pub(crate) use request::{
-    Answer, Bytes, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
+    Answer, Bytes, Doubts, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
 };
 pub(crate) use requests::{Attrs, EntryOut, Server, Settings, special_kind};

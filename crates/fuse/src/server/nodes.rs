@@ -313,6 +313,11 @@ impl NodeTable {
         }
     }
 
+    /// The kernel may not know the last change of the end of `id`.
+    pub(crate) fn doubt_end(&self, id: u64) {
+        self.ends(id, KernelEnd::doubt);
+    }
+
     /// Gets a node as [`NodeTable::get`] does, without marking it as used.
     pub(crate) fn peek(&self, id: u64) -> Option<Node> {
         if id == ROOT {
@@ -536,6 +541,12 @@ impl NodeTable {
             ids.extend(shard.lock().held.keys());
         }
         ids
+    }
+
+    /// The recorded places of `id`.
+    pub(crate) fn places(&self, id: u64) -> Vec<(u64, Box<[u8]>)> {
+        let shard = self.shards.of(&id).lock();
+        shard.held.get(&id).map_or_else(Vec::new, |held| held.places.newest_first())
     }
 
     /// Drops all nodes: the kernel's session has ended.

@@ -31,6 +31,8 @@ pub(crate) struct Sender {
     pub(crate) gid: u32,
     /// Thread id of the sender.
     pub(crate) task: u32,
+    /// The number of the request: the kernel numbers them in the order in which it sends them.
+    pub(crate) number: u64,
 }
 
 /// Where the bytes of a write come from.
@@ -201,6 +203,44 @@ impl Request<'_> {
         }
     }
 
+    /// Whether it may be ended when its task dies. Pages that the kernel reads are for other tasks, too, and pages of a
+    /// mapping would be lost.
+    pub(crate) fn may_end_early(&self) -> bool {
+        match self {
+            Self::Read { into_pages, .. } => !into_pages,
+            Self::Write { how, .. } => how.from != WriteFrom::Mapped,
+            _ => true,
+        }
+    }
+
+    /// What the kernel may know wrongly if it does not get the answer.
+    pub(crate) fn doubts(&self) -> Doubts {
+        let name = |parent: &u64, name: &Bytes<'_>| (*parent, (**name).into());
+        let (names, nodes) = match self {
+            Self::MkNod { parent, name: new, .. }
+            | Self::MkDir { parent, name: new, .. }
+            | Self::SymLink { parent, name: new, .. }
+            | Self::Create { parent, name: new, .. }
+            | Self::Unlink { parent, name: new }
+            | Self::RmDir { parent, name: new } => (vec![name(parent, new)], vec![*parent]),
+            Self::Rename { parent, name: old, new_parent, new_name, .. } => {
+                (vec![name(parent, old), name(new_parent, new_name)], vec![*parent, *new_parent])
+            }
+            Self::Link { node, parent, name: new } => {
+                (vec![name(parent, new)], vec![*node, *parent])
+            }
+            Self::Open { node, flags, .. } if flags & libc::O_TRUNC != 0 => (vec![], vec![*node]),
+            Self::SetAttr { node, .. }
+            | Self::Write { node, .. }
+            | Self::Fallocate { node, .. }
+            | Self::SetXattr { node, .. }
+            | Self::RemoveXattr { node, .. }
+            | Self::CopyFileRange { to_node: node, .. } => (vec![], vec![*node]),
+            _ => (vec![], vec![]),
+        };
+        Doubts { names, nodes }
+    }
+
     /// Bytes that a copy of it keeps, beyond names.
     pub(crate) fn kept_bytes(&self) -> usize {
         match self {
@@ -208,6 +248,15 @@ impl Request<'_> {
             _ => 0,
         }
     }
+}
+
+/// What the kernel may know wrongly after a change of which it got no answer.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// Names, each in the directory of a node id.
+    pub(crate) names: Vec<(u64, Box<[u8]>)>,
+    /// Attributes and pages of these node ids.
+    pub(crate) nodes: Vec<u64>,
 }
 
 /// How the kernel accesses an opened file; `B` is a host file that the kernel has registered.

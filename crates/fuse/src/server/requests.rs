@@ -5,19 +5,20 @@ use super::files::FileTable;
 use super::heat::Heat;
 use super::kernel_end::KernelEnd;
 use super::nodes::{Gone, NodeTable};
-use super::request::Sender;
+use super::overtaken::Overtaken;
+use super::request::{Doubts, Sender};
 use crate::direct::DirectWrites;
 use crate::notify::Notices;
 use crate::statistics::Counters;
 use crate::task;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use uvfs_concurrent::primitive::atomic::AtomicU64;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
-    FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result, SeekTarget, SetAttributes,
-    SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
+    Access, AllocateMode, Attributes, Authority, Caller, ChangeSink, Checks, Cookie, Entries,
+    Error, FileId, FileKind, FileRef, Found, Groups, Hit, InodeId, Lookup, Name, NewKind, NewNode,
+    Node, OpenFile, OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result, SeekTarget,
+    SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -60,7 +61,9 @@ pub(crate) struct Server {
     pub(crate) heat: Heat,
     pub(crate) notices: Arc<Notices>,
     pub(crate) direct: Arc<DirectWrites>,
+    pub(crate) overtaken: Arc<Overtaken>,
     pub(crate) settings: Settings,
+    keeps_places: AtomicBool,
     /// Bytes of requests that workers have or will have.
     pub(crate) queued_bytes: AtomicU64,
     /// The origin of changes through this mount: other frontends hear of them, and this one of theirs.
@@ -80,6 +83,7 @@ impl Server {
         Self {
             origin: vfs.observe(notices.clone()),
             direct: DirectWrites::new(nodes.clone(), notices.clone(), counters.clone()),
+            overtaken: Overtaken::new(),
             nodes,
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
@@ -88,13 +92,25 @@ impl Server {
             notices,
             vfs,
             settings,
+            keeps_places: AtomicBool::new(false),
             queued_bytes: AtomicU64::new(0),
         }
     }
 
+    /// The kernel has no notice about all names: the places of all objects are recorded.
+    pub(crate) fn keep_places(&self) {
+        // ORDERING: Relaxed; no thread takes requests yet.
+        self.keeps_places.store(true, Relaxed);
+    }
+
+    pub(crate) fn keeps_places(&self) -> bool {
+        // ORDERING: Relaxed; set before the first request.
+        self.keeps_places.load(Relaxed)
+    }
+
     /// The credentials of a request. The kernel in front has checked permissions.
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
-        let Sender { uid, gid, task } = sender;
+        let Sender { uid, gid, task, .. } = sender;
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
@@ -170,12 +186,14 @@ impl Server {
         Ok(Attrs { node_id: id, attributes, valid })
     }
 
+    /// `is_wanted`: whether the kernel still waits for the answer. So too in [`Server::write`].
     pub(crate) fn setattr(
         &self,
         caller: &Caller,
         id: u64,
         handle: u64,
         set: &SetAttributes,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Attrs> {
         if is_control(id) {
             return self.control.set_attributes(id, set);
@@ -186,7 +204,10 @@ impl Server {
         let (attributes, valid) = self.vfs.believed(&node, attributes);
         match set.size {
             // The kernel holds the lock of the file until it has taken this size over.
-            Some(_) => self.nodes.ends(id, |end| *end = KernelEnd::at(attributes.size)),
+            Some(_) => self.nodes.ends(id, |end| match is_wanted() {
+                true => *end = KernelEnd::at(attributes.size),
+                false => end.doubt(),
+            }),
             None => self.nodes.ends(id, |end| end.shown(attributes.size)),
         }
         Ok(Attrs { node_id: id, attributes, valid })
@@ -230,10 +251,20 @@ impl Server {
         Ok(self.made_out(parent, name, found))
     }
 
-    pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+    /// Adds the object that lost the name to `renamed`; so too [`Server::rename`].
+    pub(crate) fn unlink(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        renamed: &mut Vec<InodeId>,
+    ) -> Result<()> {
         self.control.reject_reserved(parent, name)?;
         let directory = self.node(parent)?;
-        let lost = |victim: &Node| self.nodes.moved(victim, Some((parent, name)), None);
+        let lost = |victim: &Node| {
+            renamed.push(victim.id());
+            self.nodes.moved(victim, Some((parent, name)), None);
+        };
         self.vfs.unlink_telling(caller, &directory, Name::new(name)?, lost)
     }
 
@@ -248,19 +279,15 @@ impl Server {
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         flags: u32,
+        renamed: &mut Vec<InodeId>,
     ) -> Result<()> {
         self.control.reject_reserved(from.0, from.1)?;
         self.control.reject_reserved(to.0, to.1)?;
-        let mode = match flags {
-            0 => RenameMode::Replace,
-            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-            libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
-            _ => return Err(Error::Invalid("an unknown flag of rename")),
-        };
+        let mode = rename_mode(flags)?;
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
         let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
         self.vfs.rename_telling(caller, old, new, mode, |moved, target| {
+            renamed.extend([Some(moved), target].into_iter().flatten().map(Node::id));
             if target == Some(moved) {
                 // Two names of one object: rename does nothing.
                 return;
@@ -365,7 +392,10 @@ impl Server {
     /// Registers an open file. Returns its handle, and whether the kernel may keep pages or listings cached by earlier
     /// opens. Thread `task` has opened it.
     pub(crate) fn opened(&self, file: Arc<OpenFile>, task: u32) -> (u64, bool) {
-        let keep_cache = !self.shared() || self.settled_directory(file.node());
+        // Programs of this mount see what a writer here wrote, and the kernel's pages have it.
+        let keep_cache = !self.shared()
+            || self.files.is_written(file.node().id())
+            || self.settled_directory(file.node());
         // Each flush of such a file puts all of it.
         let is_whole = self.vfs.capabilities().writes == Writes::WholeFile;
         let opener = (is_whole && file.mode().write).then(|| task::process(task)).flatten();
@@ -416,6 +446,7 @@ impl Server {
         offset: u64,
         data: &[u8],
         appends: bool,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<usize> {
         // The kernel's idea of the end may be old; the store knows the end. A write certainly before the kernel's end
         // is no append (RWF_NOAPPEND), which no flag of the request shows.
@@ -429,7 +460,10 @@ impl Server {
             })
         })?;
         // Wherever the store put it: the kernel counts from the place that it sent.
-        self.nodes.ends(id, |end| end.reaches(offset.saturating_add(written as u64)));
+        self.nodes.ends(id, |end| match is_wanted() {
+            true => end.reaches(offset.saturating_add(written as u64)),
+            false => end.doubt(),
+        });
         Ok(written)
     }
 
@@ -712,6 +746,20 @@ impl Server {
         }
     }
 
+    /// The kernel got no answer to a request that may have changed these: it asks again. Never waits.
+    pub(crate) fn tell_doubts(&self, doubts: &Doubts) {
+        for (parent, name) in &doubts.names {
+            if !self.notices.ask_again(*parent, name)
+                && let (Some(parent), Ok(name)) = (self.nodes.peek(*parent), Name::new(name))
+            {
+                self.notices.entry_changed(parent.id(), name);
+            }
+        }
+        for node in doubts.nodes.iter().filter_map(|&id| self.nodes.peek(id)) {
+            self.notices.tell_inode(node.id());
+        }
+    }
+
     /// Names that are missing have a share of the room there is now.
     pub(crate) fn size_missing(&self) {
         self.nodes.missing.set_room(self.vfs.room_bytes() / MISSING_SHARE);
@@ -764,6 +812,20 @@ fn open_mode(flags: i32) -> OpenMode {
         direct: false,
         sync: flags & libc::O_DSYNC != 0,
     }
+}
+
+/// The mode that the flags of a rename(2) mean: each is a bit, and an exchange excludes the others.
+fn rename_mode(flags: u32) -> Result<RenameMode> {
+    let (keeps, exchanges, whiteout) =
+        (libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT);
+    Ok(match flags {
+        0 => RenameMode::Replace,
+        flags if flags == keeps => RenameMode::NoReplace,
+        flags if flags == exchanges => RenameMode::Exchange,
+        flags if flags == whiteout => RenameMode::Whiteout,
+        flags if flags == keeps | whiteout => RenameMode::WhiteoutNoReplace,
+        _ => return Err(Error::Invalid("flags of rename that exclude each other, or are unknown")),
+    })
 }
 
 /// The kind that a `mknod` of `mode` and `device` means.

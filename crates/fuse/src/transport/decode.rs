@@ -25,6 +25,8 @@ pub(super) enum Decoded<'a> {
     Ask(Request<'a>),
     /// Return lookups of these nodes; there is no answer.
     Forget(&'a [ForgetOne]),
+    /// A signal has come for the task that waits for the request of this number; there is no answer.
+    Interrupt(u64),
     /// The kernel takes its leave.
     Leave,
     /// Say that there is no such operation here; the kernel then does not send it again.
@@ -38,6 +40,7 @@ pub(super) fn decode<'a>(node: u64, operation: &Operation<'a>) -> Decoded<'a> {
         Operation::Lookup { name } => Request::Lookup { parent, name: bytes(name) },
         Operation::Forget(forget) => Request::Forget { node, lookups: forget.nlookup },
         Operation::BatchForget(nodes) => return Decoded::Forget(nodes),
+        Operation::Interrupt(interrupt) => return Decoded::Interrupt(interrupt.unique),
         Operation::GetAttr(get) => {
             Request::GetAttr { node, file: file_of(get.getattr_flags(), get.fh) }
         }

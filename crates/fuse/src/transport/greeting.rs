@@ -18,6 +18,8 @@ use zerocopy::IntoBytes;
 const MINOR_MIN: u32 = 12;
 /// From this minor version on (Linux 6.1), an open that truncates and a page fault cannot wait for each other.
 const TRUNCATING_OPEN_MIN: u32 = 37;
+/// From this minor version on (Linux 6.16), one notice has the kernel ask again about every name.
+const EPOCH_MIN: u32 = 44;
 /// Largest write by `/dev/fuse`.
 const WRITE_MAX: u32 = 1 << 20;
 const PAGE: u32 = 4096;
@@ -63,6 +65,9 @@ pub(super) fn answer(device: &Device, server: &Server, ring: Option<u32>) -> io:
             send(device, abi::OutHeader::error(unique, libc::EPROTO), &[])?;
             let old = format!("the kernel speaks FUSE {}.{}, too old", init.major, init.minor);
             return Err(io::Error::new(io::ErrorKind::Unsupported, old));
+        }
+        if init.minor < EPOCH_MIN {
+            server.keep_places();
         }
         let (out, agreed) = agree(server, &init, ring);
         let out = &out.as_bytes()[..abi::InitOut::size(init.minor)];

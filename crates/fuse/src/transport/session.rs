@@ -237,7 +237,8 @@ impl Taker {
             }
         };
         let header = request.header;
-        let sender = Sender { uid: header.uid, gid: header.gid, task: header.pid };
+        let InHeader { uid, gid, pid: task, unique: number, .. } = *header;
+        let sender = Sender { uid, gid, task, number };
         let silent = || KernelReply::new(Way::None, device, None);
         let reply = |way| KernelReply::new(way, device, listing(&request.operation));
         match decode(header.nodeid, &request.operation) {
@@ -253,6 +254,7 @@ impl Taker {
                     self.dispatcher.dispatch(sender, Asked::Forget { node, lookups }, silent());
                 }
             }
+            Decoded::Interrupt(number) => self.dispatcher.interrupt(number),
             Decoded::Leave => {
                 reply(way(header.unique)).done(&[]);
                 return More::No;

@@ -18,8 +18,8 @@
 //!
 //! A user's requests are grouped by the object of their wait ([`WaitsFor`]): many hit a cache, and only the running
 //! request can tell. Each group has [`GROUP_WORKERS`] of the user's threads for itself and shares the others, so stuck
-//! reads do not stop opens, listings and lookups. The transport delivers no interrupts: a killed reader's request keeps
-//! its thread until the store's time-outs end it. Weakness: each group then has only four threads. And if more than
+//! reads do not stop opens, listings and lookups. The request of a killed task is answered early, but a call that has
+//! begun keeps its thread until the store's time-outs end it. Weakness: each group then has only four threads. And if more than
 //! [`WORKERS_MAX`] / [`LANE_WORKERS`] users have stuck requests, they share the spare threads, one each.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -334,7 +334,7 @@ impl Shared {
         if mode == RenameMode::Exchange {
             return Err(Error::Unsupported("exchanging two names"));
         }
-        if mode == RenameMode::Whiteout {
+        if mode.leaves_whiteout() {
             return Err(Error::Invalid("a bucket has no devices"));
         }
         let (source, target) = (self.node_of_directory(from.0)?, self.node_of_directory(to.0)?);

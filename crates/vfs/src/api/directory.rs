@@ -238,7 +238,7 @@ impl Directory {
     ) -> Result<()> {
         let from = self.last_name(from.as_ref(), |_| Error::Busy)?;
         let to = self.last_name(to.as_ref(), |_| match mode {
-            RenameMode::NoReplace => Error::Exists,
+            mode if mode.keeps_target() => Error::Exists,
             _ => Error::Busy,
         })?;
         if !self.same_mount(&from.directory, &to.directory) {

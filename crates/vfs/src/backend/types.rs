@@ -216,6 +216,25 @@ pub enum RenameMode {
     /// Replaces it, and leaves a new [`NewNode::WHITEOUT`] at the old name, both in one step. A store that cannot:
     /// [`Error::Invalid`](crate::Error::Invalid).
     Whiteout,
+    /// Refuses as [`RenameMode::NoReplace`], and otherwise leaves what [`RenameMode::Whiteout`] leaves.
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    /// Whether an object at the new name refuses the rename.
+    pub fn keeps_target(self) -> bool {
+        matches!(self, Self::NoReplace | Self::WhiteoutNoReplace)
+    }
+
+    /// Whether an object at the new name loses that name.
+    pub fn replaces_target(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout)
+    }
+
+    /// Whether a whiteout stays at the old name.
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::WhiteoutNoReplace)
+    }
 }
 
 /// What `fallocate(2)` does with a range.

@@ -125,8 +125,7 @@ impl Vfs {
     /// A program that writes a new file and gives it the name of an old one expects the old content or the new one after
     /// a crash, also if it asks for no sync (`auto_da_alloc` of ext4). So the new content is in the store before the name.
     fn write_before_replacing(&self, step: &Step, mode: RenameMode) -> Result<()> {
-        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout);
-        if replaces
+        if mode.replaces_target()
             && step.target.is_some()
             && self.core.capabilities.writes_back
             && let Some(pages) = step.moved.inode.known_pages()
@@ -199,7 +198,7 @@ impl Vfs {
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if mode == RenameMode::NoReplace {
+        if mode.keeps_target() {
             return Err(Error::Exists);
         }
         if caller.checks == Checks::Done {
@@ -245,7 +244,7 @@ fn targets(step: &Step, mode: RenameMode) -> (Option<Target<'_>>, Option<Target<
         (RenameMode::Exchange, target) => (target.as_ref().map(Target::Node), moved_to),
         // Two names of one object: the store keeps both.
         (_, Some(target)) if *target == step.moved => (None, None),
-        (RenameMode::Whiteout, _) => (None, moved_to),
+        (mode, _) if mode.leaves_whiteout() => (None, moved_to),
         _ => (Some(Target::Missing), moved_to),
     }
 }

@@ -64,10 +64,10 @@ impl Names for WritingImage {
             RenameMode::Replace => Rename::Replace,
             RenameMode::NoReplace => Rename::NoReplace,
             RenameMode::Exchange => Rename::Exchange,
-            RenameMode::Whiteout => {
+            RenameMode::Whiteout | RenameMode::WhiteoutNoReplace => {
                 let parent = self.attributes(FileRef::unopened(from.0))?;
                 let new = creation::resolve(caller, &parent, None, &NewNode::WHITEOUT);
-                Rename::Whiteout { uid: new.uid, gid: new.gid }
+                Rename::Whiteout { uid: new.uid, gid: new.gid, replaces: mode.replaces_target() }
             }
         };
         let (name, new_name) = (from.1.as_bytes(), to.1.as_bytes());

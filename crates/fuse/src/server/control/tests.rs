@@ -253,11 +253,17 @@ fn nothing_can_be_changed_in_it_or_put_in_its_place() {
         let denied = |errno, what| assert_eq!(errno, libc::EPERM, "{what} {parent:#x}");
         denied(errno(server.make(&root, parent, name, &new)), "make");
         denied(errno(server.create(&root, parent, name, &new, libc::O_WRONLY)), "create");
-        denied(errno(server.unlink(&root, parent, name)), "unlink");
+        denied(errno(server.unlink(&root, parent, name, &mut Vec::new())), "unlink");
         denied(errno(server.rmdir(&root, parent, name)), "rmdir");
         denied(errno(server.link(&root, file, parent, name)), "link");
-        denied(errno(server.rename(&root, (ROOT, b"file"), (parent, name), 0)), "rename to");
-        denied(errno(server.rename(&root, (parent, name), (ROOT, b"y"), 0)), "rename from");
+        denied(
+            errno(server.rename(&root, (ROOT, b"file"), (parent, name), 0, &mut Vec::new())),
+            "rename to",
+        );
+        denied(
+            errno(server.rename(&root, (parent, name), (ROOT, b"y"), 0, &mut Vec::new())),
+            "rename from",
+        );
     }
     for id in [DIRECTORY, DROP_CACHES] {
         assert_eq!(errno(server.link(&root, id, ROOT, b"y")), libc::EPERM);
@@ -275,7 +281,7 @@ fn nothing_can_be_changed_in_it_or_put_in_its_place() {
             SetAttributes { mtime: Some(SetTime::Now), ..none },
         ];
         for set in sets {
-            assert_eq!(errno(server.setattr(&root, id, 0, &set)), libc::EPERM, "{set:?}");
+            assert_eq!(errno(server.setattr(&root, id, 0, &set, || true)), libc::EPERM, "{set:?}");
         }
     }
     let truncate = SetAttributes {
@@ -283,8 +289,11 @@ fn nothing_can_be_changed_in_it_or_put_in_its_place() {
         mtime: Some(SetTime::At(Timestamp::default())),
         ..SetAttributes::default()
     };
-    assert_eq!(server.setattr(&root, DROP_CACHES, 0, &truncate).unwrap().attributes.size, 0);
-    assert_eq!(errno(server.setattr(&root, DIRECTORY, 0, &truncate)), libc::EPERM);
+    assert_eq!(
+        server.setattr(&root, DROP_CACHES, 0, &truncate, || true).unwrap().attributes.size,
+        0
+    );
+    assert_eq!(errno(server.setattr(&root, DIRECTORY, 0, &truncate, || true)), libc::EPERM);
 }
 
 #[test]
@@ -349,8 +358,8 @@ fn switched_off_it_is_a_name_like_any_other() {
     assert_eq!(file.attributes.kind, FileKind::Regular);
     assert!(!is_control(file.node_id));
     assert!(names(&server, ROOT, 0).contains(&b".uvfs".to_vec()));
-    server.rename(&root, (ROOT, b".uvfs"), (ROOT, b"x"), 0).unwrap();
-    assert_eq!(errno(server.unlink(&root, ROOT, b".uvfs")), libc::ENOENT);
+    server.rename(&root, (ROOT, b".uvfs"), (ROOT, b"x"), 0, &mut Vec::new()).unwrap();
+    assert_eq!(errno(server.unlink(&root, ROOT, b".uvfs", &mut Vec::new())), libc::ENOENT);
 }
 
 #[test]
