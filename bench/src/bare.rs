@@ -41,7 +41,7 @@ const STUCK: &[u8] = b"stuck";
 /// The kernel's switch for rings.
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 /// What a queue holds. No request here has data.
-const SIZES: Sizes = Sizes { slots: 4, payload_bytes: abi::MIN_READ_BUFFER };
+const SIZES: Sizes = Sizes { slots: 4, payload_bytes: abi::MIN_READ_BUFFER, kept_bytes: 4 << 20 };
 const PAGE: u32 = 4096;
 
 static RING: LockClass = LockClass::new(1, "bench-bare-ring", "answered slots of one core's ring");
@@ -166,7 +166,8 @@ impl Bare {
     }
 
     /// Serves the requests of a core until the mount ends.
-    fn serve_queue(self: &Arc<Self>, queue: Queue) -> io::Result<()> {
+    fn serve_queue(self: &Arc<Self>, mut queue: Queue) -> io::Result<()> {
+        queue.register()?;
         queue.serve(|arrival| {
             let (header, _) =
                 InHeader::ref_from_prefix(arrival.message).expect("a header fits, and is aligned");

@@ -11,6 +11,7 @@
 //! that a file sets cannot be cleared on the command line, only by its variable.
 
 use crate::Failure;
+use crate::daemon;
 use crate::flags::{Arguments, ConfigAction, ConfigArguments};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory};
@@ -284,11 +285,20 @@ fn usage(line: &str) -> Failure {
 }
 
 impl ConfigFile {
-    /// The file at `path`; none if there is none and none is `needed`.
+    /// The file at `path`; none if there is none, or none that this user may read, and none is `needed`.
     fn read(path: &Path, needed: bool) -> Result<Option<Self>, Failure> {
         let at = |why: &str| Failure::refused(format!("{}: {why}", path.display()));
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !needed => return Ok(None),
+            // HOME may be another user's, after `su -m`. What a reader may not see holds for another user.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !needed => {
+                // The command that starts a daemon has said so.
+                if !std::env::args_os().any(|word| word == daemon::FLAG) {
+                    let (path, cause) = (path.display().to_string(), crate::cause(&error));
+                    eprintln!("uvfs: {}: {cause}; goes on without it", crate::shown::shown(&path));
+                }
+                return Ok(None);
+            }
             Err(error) => {
                 return Err(at(&format!("{}; see that it can be read", crate::cause(&error))));
             }

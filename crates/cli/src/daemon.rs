@@ -6,7 +6,8 @@
 //!
 //! # Concurrency
 //! The parent reads the pipe to its end. The child closes it by pointing its standard streams at `/dev/null` when it is
-//! ready, and the kernel closes it when the child dies: the parent never hangs.
+//! ready, and the kernel closes it when the child dies: the parent never hangs. Until it is ready the kernel ends the
+//! child when the parent ends, so Ctrl-C ends both.
 //!
 //! # Why
 //! Not `fork`: a fork of a process with threads leaves locks held for ever, and a new start is safe code. Until it is
@@ -14,13 +15,14 @@
 //! unchanged; then [`crate::logger`] has another place for them. Weakness: a second start costs some milliseconds.
 
 use crate::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 /// The hidden flag of the started process; declared in [`crate::flags`].
-const FLAG: &str = "--in-background";
+pub(crate) const FLAG: &str = "--in-background";
 /// Reads as empty and keeps nothing.
 const NULL_DEVICE: &str = "/dev/null";
 
@@ -89,6 +91,22 @@ fn unready(status: ExitStatus) -> Result<ExitCode, Failure> {
     }
 }
 
+/// In the daemon: ends with the command that started it, until [`report_ready`].
+///
+/// # Errors
+/// If the kernel refuses, or the command has ended already.
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    // A parent that ended before this sends no signal, and has closed its end of the pipe.
+    let stdout = rustix::stdio::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::OUT)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default()))?;
+    match polled[0].revents().contains(PollFlags::ERR) {
+        true => Err(io::ErrorKind::BrokenPipe.into()),
+        false => Ok(()),
+    }
+}
+
 /// In the daemon: leaves the terminal's session, so that its Ctrl-C and its end do not reach us.
 ///
 /// # Errors
@@ -113,6 +131,7 @@ pub(crate) fn report_ready(line: &str) -> io::Result<()> {
     std::env::set_current_dir("/")?;
     // The parent opened the null device for our standard input, before anything was mounted.
     let null = io::stdin();
+    rustix::process::set_parent_process_death_signal(None)?;
     rustix::stdio::dup2_stderr(&null)?;
     // Last: this closes the pipe, and the parent takes its end as the sign that all is done.
     rustix::stdio::dup2_stdout(&null)?;

@@ -249,7 +249,8 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
     /// When reading moves access times in a `memory:` file system. There is no strictatime: reads from the
-    /// kernel's page cache move none [default: relatime]
+    /// kernel's page cache move none. An image and a bucket take nodiratime and noatime, which hold there always
+    /// [default: relatime]
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) atime: Option<Atime>,
     /// How long cached attributes are valid before the source is asked again: 500ms, 1s, 0 [default: 1s; of a

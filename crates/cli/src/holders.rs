@@ -1,13 +1,18 @@
 //! Processes that keep a mount busy.
 //!
 //! # Boundary
-//! Reads link texts in `/proc` and the mount table; never touches the mount. Best effort: sees only processes that this
+//! Reads link texts in `/proc` and mount tables; never touches the mount. Best effort: sees only processes that this
 //! user may see, and one may start or end meanwhile. Weakness: files that are only mapped, not open, are not found.
 
 use crate::mountinfo::MountEntry;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::thread;
 use uvfs_control::mounts;
 
 /// Processes named in a message.
@@ -35,31 +40,98 @@ pub(crate) fn describe(mountpoint: &Path, mounts: &[MountEntry]) -> String {
 
 /// Other places where the file system of `gone` is mounted, in words: in this mount namespace, or in another one, with
 /// a process of it.
+///
+/// The kernel shows a process only the mounts below its root, so the table of a process after chroot(2) may lack the
+/// mount although its namespace has it. Where no table shows the mount, a thread enters each namespace, if this user
+/// may, and reads its whole table.
 pub(crate) fn elsewhere(gone: &MountEntry) -> Option<String> {
     let is_same = |mount: &MountEntry| mount.device == gone.device && mount.source == gone.source;
     let has = |table: &[u8]| mounts::parse(table).into_iter().find(is_same);
-    let own = fs::read("/proc/self/mountinfo").ok().and_then(|table| has(&table));
-    if let Some(mount) = own {
+    let own_table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(mount) = has(&own_table) {
         return Some(format!("also mounted on {}", mount.mountpoint.display()));
     }
-    let mut seen = HashSet::from([fs::read_link("/proc/self/ns/mnt").ok()?]);
-    let mut processes: Vec<(u32, PathBuf)> = fs::read_dir("/proc")
-        .ok()?
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))
-        })
-        .collect();
-    processes.sort();
-    processes.into_iter().find_map(|(pid, process)| {
-        let namespace = fs::read_link(process.join("ns/mnt")).ok()?;
-        if !seen.insert(namespace) {
-            return None;
+    let within = |mount: MountEntry, of: &str| {
+        let place = mount.mountpoint.display();
+        format!("still mounted on {place} in the mount namespace of {of}")
+    };
+    let own = fs::read_link("/proc/self/ns/mnt").ok()?;
+    let (mut tables, mut namespaces) = (HashSet::new(), Vec::new());
+    let mut met = HashSet::new();
+    for task in tasks() {
+        let Ok(namespace) = fs::read_link(task.path.join("ns/mnt")) else { continue };
+        if met.insert(namespace.clone()) {
+            namespaces.push((task.path.join("ns/mnt"), task.name()));
         }
-        let mount = has(&fs::read(process.join("mountinfo")).ok()?)?;
-        let (place, command) = (mount.mountpoint.display(), command(&process));
-        Some(format!("still mounted on {place} in the mount namespace of {pid} ({command})"))
+        let root = fs::read_link(task.path.join("root")).unwrap_or_default();
+        if namespace == own || !tables.insert((namespace, root)) {
+            continue;
+        }
+        let table = fs::read(task.path.join("mountinfo")).unwrap_or_default();
+        if let Some(mount) = has(&table) {
+            return Some(within(mount, &task.name()));
+        }
+    }
+    // A namespace without a process is kept by a file that shows it.
+    let kept = mounts::parse(&own_table).into_iter().filter(|mount| mount.file_system == "nsfs");
+    namespaces.extend(kept.map(|mount| {
+        let name = mount.mountpoint.display().to_string();
+        (mount.mountpoint, name)
+    }));
+    namespaces.into_iter().find_map(|(file, name)| Some(within(has(&table_of(&file)?)?, &name)))
+}
+
+/// A thread of a process.
+struct Task {
+    pid: u32,
+    process: PathBuf,
+    path: PathBuf,
+}
+
+impl Task {
+    fn name(&self) -> String {
+        format!("{} ({})", self.pid, command(&self.process))
+    }
+}
+
+/// All threads that this user sees, by process: each may be in a namespace and have a root of its own.
+fn tasks() -> impl Iterator<Item = Task> {
+    let mut processes: Vec<(u32, PathBuf)> = numbered(Path::new("/proc"));
+    processes.sort();
+    processes.into_iter().flat_map(|(pid, process)| {
+        let threads = numbered(&process.join("task"));
+        threads.into_iter().map(move |(_, path)| Task { pid, process: process.clone(), path })
     })
+}
+
+/// The directories in `folder` that have numbers as their names.
+fn numbered(folder: &Path) -> Vec<(u32, PathBuf)> {
+    let number =
+        |entry: fs::DirEntry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()));
+    fs::read_dir(folder).into_iter().flatten().filter_map(|entry| number(entry.ok()?)).collect()
+}
+
+/// The whole mount table of the namespace that `file` shows, for a user who may enter it.
+fn table_of(file: &Path) -> Option<Vec<u8>> {
+    let namespace = File::open(file).ok()?;
+    // Paths lead elsewhere in the other namespace.
+    let proc = File::open("/proc").ok()?;
+    let read = move || {
+        // A thread that shares its root and directory with others cannot enter.
+        #[allow(
+            deprecated,
+            reason = "the binding is for flags that take descriptors from others; this one does not"
+        )]
+        rustix::thread::unshare(UnshareFlags::FS).ok()?;
+        let kind = Some(LinkNameSpaceType::Mount);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).ok()?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let table = rustix::fs::openat(&proc, "thread-self/mountinfo", flags, Mode::empty());
+        let mut text = Vec::new();
+        File::from(table.ok()?).read_to_end(&mut text).ok()?;
+        Some(text)
+    };
+    thread::Builder::new().spawn(read).ok()?.join().ok()?
 }
 
 /// `pid (command)` of every process whose directory, root, program or open file is at or below
@@ -97,7 +169,9 @@ fn command(process: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
     use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
 
     fn process(proc: &Path, pid: u32, comm: &str, cwd: &str, open: &str) {
         let folder = proc.join(pid.to_string());
@@ -127,6 +201,36 @@ mod tests {
         let text = elsewhere(&here).expect("it is still mounted");
         assert!(text.starts_with("also mounted on "), "{text}");
         let gone = MountEntry { source: "no such source".into(), ..here };
+        assert_eq!(elsewhere(&gone), None);
+    }
+
+    /// Bug: of a container whose processes had all changed their root, no table showed the mount, and nothing named it.
+    #[test]
+    fn a_mount_that_only_chrooted_processes_keep_is_found() {
+        if !rustix::process::geteuid().is_root() {
+            uvfs_skip::lacking("root, to make a mount namespace");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (mountpoint, root) = (folder.path().join("m"), folder.path().join("root"));
+        fs::create_dir(&mountpoint).unwrap();
+        fs::create_dir(&root).unwrap();
+        // One process throughout. Its new root lacks the mount.
+        let script = "mount -t tmpfs only-here-7 \"$1\" && mount --bind / \"$2\" && \
+            grep only-here-7 /proc/self/mountinfo && \
+            exec chroot \"$2\" /bin/sh -c 'echo in; read end'";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "sh", "-c", script, "sh"]).args([&mountpoint, &root]);
+        let mut keeper = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(keeper.stdout.take().unwrap()).lines();
+        let line = lines.next().expect("a namespace can be made").unwrap();
+        let gone = mounts::parse(line.as_bytes()).remove(0);
+        assert_eq!(lines.next().unwrap().unwrap(), "in");
+        let text = elsewhere(&gone).expect("it is still mounted");
+        let (at, name) = (mountpoint.display(), format!("{} (sh)", keeper.id()));
+        assert_eq!(text, format!("still mounted on {at} in the mount namespace of {name}"));
+        drop(keeper.stdin.take());
+        keeper.wait().unwrap();
         assert_eq!(elsewhere(&gone), None);
     }
 

@@ -33,7 +33,7 @@ mod status {
 }
 
 /// Options for mount(8), systemd or no program: there is nothing to do for them.
-const OF_OTHERS: [&str; 26] = [
+const OF_OTHERS: [&str; 27] = [
     "defaults",
     "rw",
     "auto",
@@ -53,6 +53,7 @@ const OF_OTHERS: [&str; 26] = [
     "group",
     "nogroup",
     "relatime",
+    "norelatime",
     "noiversion",
     "nomand",
     "loud",

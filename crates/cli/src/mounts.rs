@@ -149,7 +149,7 @@ pub(crate) fn objects(mounts: &[MountEntry], now: u64) -> Vec<String> {
 }
 
 /// The state of each of `mounts`, and its daemon's report, or null.
-fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
+pub(crate) fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
     let mut answers = Vec::with_capacity(mounts.len());
     for mounts in mounts.chunks(ASKED_AT_ONCE) {
         thread::scope(|scope| {

@@ -11,7 +11,7 @@
 use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
-use crate::flags::{MountArguments, PageCache, TransportFlag};
+use crate::flags::{Atime, MountArguments, PageCache, TransportFlag};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
@@ -294,9 +294,11 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
 
 /// Opens an image, after options without a meaning for it were refused.
 fn image(arguments: &MountArguments, spec: &Spec, caches_bytes: u64) -> Result<Store, Failure> {
+    // The other two are true: nothing moves them.
+    let moves_times = arguments.atime == Some(Atime::Relatime);
     let options = [
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
-        ("--atime", arguments.atime.is_some(), "reading an image moves no access times"),
+        ("--atime relatime", moves_times, "reading an image moves no access times"),
         ("--watch", arguments.watch, "no other program may change an image"),
     ];
     if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
@@ -355,9 +357,11 @@ fn check_writing(arguments: &MountArguments, source: &Source) -> Result<(), Fail
 
 /// Connects to a bucket, after options without a meaning for it were refused.
 fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure> {
+    // The other two are true: nothing moves them.
+    let moves_times = arguments.atime == Some(Atime::Relatime);
     let options = [
         ("--size", arguments.size.is_some(), "a bucket has no size"),
-        ("--atime", arguments.atime.is_some(), "a bucket has no access times"),
+        ("--atime relatime", moves_times, "a bucket has no access times"),
         (
             "--watch",
             arguments.watch,

@@ -75,6 +75,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     if arguments.in_background {
         daemon::leave_session()
+            .and_then(|()| daemon::end_with_parent())
             .map_err(|error| Failure::refused(format!("daemon: {}", crate::cause(&error))))?;
     }
     logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;

@@ -16,16 +16,16 @@ mod summary;
 
 use crate::Failure;
 use crate::flags::StatArguments;
-use crate::liveness::{self, Life};
 use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
+use crate::mounts;
 use crate::shown::{shown, shown_lines};
 use crate::units::parse_duration;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
-use uvfs_client::{self as client, state};
+use uvfs_client as client;
 use uvfs_control::protocol::Request;
 
 /// Longest `--interval`.
@@ -113,14 +113,8 @@ fn list(json: bool) -> Result<(), Failure> {
     if ours.is_empty() && !json {
         eprintln!("uvfs: nothing is mounted");
     }
-    let state = |mount| state::of_connection(&client::connect_within(mount, Duration::ZERO));
-    let states: Vec<_> = ours.iter().map(|mount| state(mount)).collect();
-    let silent = ours.iter().zip(&states).filter(|(_, state)| state.is_none());
-    let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
-    let mut lives = liveness::of_all(&silent).into_iter();
-    for (mount, state) in ours.into_iter().zip(states) {
-        let life = || state::of_life(lives.next().unwrap_or(Life::Unknown));
-        crate::print_line(&list_line(mount, state.unwrap_or_else(life).word(), json));
+    for ((state, _), mount) in mounts::look_at(&ours).into_iter().zip(&ours) {
+        crate::print_line(&list_line(mount, state.word(), json));
     }
     Ok(())
 }

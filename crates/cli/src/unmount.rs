@@ -1,7 +1,7 @@
 //! `uvfs unmount`: ends a mount, whether its daemon lives or not.
 //!
 //! # Boundary
-//! Asks a living daemon, which unmounts itself. Detaches the mount of a dead one. Asks the kernel to unmount the mount of
+//! Asks a living daemon, which unmounts itself. Detaches the mount of a dead one, also if it dies meanwhile. Asks the kernel to unmount the mount of
 //! a program without a control socket, unless it is in use. Returns when the mount is gone and a living daemon has
 //! ended, so everything is written by then; otherwise lists the unwritten files and fails.
 //!
@@ -110,7 +110,10 @@ fn refused(mount: &MountEntry, cause: &str, remedy: &str) -> Failure {
 
 /// Has the living daemon end its mount; reports lost writes.
 fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCode, Failure> {
-    let reply = daemon.ask(Request::Unmount { lazy }, END_TIME)?;
+    let reply = match daemon.ask(Request::Unmount { lazy }, END_TIME) {
+        Err(_) if daemon.is_gone() => return end_died(mount, lazy),
+        reply => reply?,
+    };
     if reply.busy {
         return Err(Failure::refused(format!(
             "{}; end them, or detach with --lazy",
@@ -162,11 +165,7 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
         ))),
         End::StillWorking(_) if lazy => Ok(ExitCode::SUCCESS),
         End::StillWorking(waits) => Err(still_working(mount, &waits)),
-        End::Silent => Err(refused(
-            mount,
-            "unmounted, but its daemon ended without saying that everything was written",
-            "look at the source, and at the daemon's log",
-        )),
+        End::Silent => Err(silent(mount)),
         End::Verdict(verdict) if !verdict.served_on && !daemon.wait_for_process(END_TIME) => {
             Err(still_working(mount, &Waits::default()))
         }
@@ -178,6 +177,23 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Ends a mount whose daemon died after it got the request and before it answered.
+fn end_died(mount: &MountEntry, lazy: bool) -> Result<ExitCode, Failure> {
+    if mountinfo::read()?.iter().any(|other| other.is_same(mount)) {
+        return end_unasked(mount, lazy).map(|()| ExitCode::SUCCESS);
+    }
+    // It may have died in the middle of its last writes.
+    Err(silent(mount))
+}
+
+fn silent(mount: &MountEntry) -> Failure {
+    refused(
+        mount,
+        "unmounted, but its daemon ended without saying that everything was written",
+        "look at the source, and at the daemon's log",
+    )
 }
 
 fn still_working(mount: &MountEntry, waits: &Waits) -> Failure {
@@ -293,8 +309,7 @@ fn remove_socket(mount: &MountEntry) -> Result<(), Failure> {
 fn wait_until_gone(mount: &MountEntry) -> Result<(), Failure> {
     let deadline = Instant::now() + END_TIME;
     loop {
-        let same = |other: &MountEntry| other.id == mount.id && other.device == mount.device;
-        if !mountinfo::read()?.iter().any(same) {
+        if !mountinfo::read()?.iter().any(|other| other.is_same(mount)) {
             return Ok(());
         }
         if Instant::now() > deadline {

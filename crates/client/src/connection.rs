@@ -18,6 +18,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,6 +40,12 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// Time for its answer whether its source hangs.
 const HANGS_TIME: Duration = Duration::from_secs(2);
+
+/// Time in which a daemon that broke its connection has ended, if it ends.
+const ENDING_TIME: Duration = Duration::from_secs(5);
+
+/// Time without a line of progress after which a cleaning's daemon is asked whether it lives, and for its answer.
+const PROGRESS_TIME: Duration = Duration::from_secs(10);
 
 /// Time between two looks for the socket of a starting mount.
 const LOOK_FOR_SOCKET: Duration = Duration::from_millis(5);
@@ -64,6 +71,9 @@ pub struct Connection {
     /// The daemon, if it can be seen from here.
     process: Option<OwnedFd>,
     pid: i32,
+    mount: Option<MountEntry>,
+    /// The daemon closed it before an answer.
+    is_broken: bool,
 }
 
 /// The daemon's messages about the end of its mount.
@@ -107,9 +117,9 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
                 Ok(peer) if peer.uid.as_raw() != mount.owner_uid => {}
                 Ok(peer) => {
                     let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-                    let (stream, pid) =
-                        (BufReader::new(Timed::new(stream)), peer.pid.as_raw_nonzero().get());
-                    return Ok(Connection { stream, process, pid });
+                    let pid = peer.pid.as_raw_nonzero().get();
+                    let mount = Some(mount.clone());
+                    return Ok(Connection { process, pid, mount, ..Connection::over(stream) });
                 }
                 Err(errno) => worst = Unreachable::Failed(errno.into()),
             },
@@ -131,9 +141,7 @@ pub fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     let mountpoint = mount.mountpoint.display();
     connect(mount).map_err(|unreachable| match unreachable {
         Unreachable::NotServed => match liveness::of(mount) {
-            Life::Dead => Failure::refused(format!(
-                "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
-            )),
+            Life::Dead => Failure::refused(gone(mount)),
             Life::Silent => Failure::refused(format!(
                 "{mountpoint}: the process that serves it does not answer; if it hangs, end it"
             )),
@@ -175,6 +183,32 @@ pub fn source_hangs(mount: &MountEntry) -> bool {
 }
 
 impl Connection {
+    /// By `stream`, to a process that is not known.
+    fn over(stream: UnixStream) -> Self {
+        let stream = BufReader::new(Timed::new(stream));
+        Self { stream, process: None, pid: 0, mount: None, is_broken: false }
+    }
+
+    /// Whether the daemon has broken this connection and ended; waits a moment for that end. A daemon that is killed
+    /// closes its socket a little before its mount fails every request.
+    pub fn is_gone(&self) -> bool {
+        self.is_broken && self.process.as_ref().is_some_and(|process| ends(process, ENDING_TIME))
+    }
+
+    /// The failure of a request. `remedy` is that for a daemon that has not ended.
+    fn failure(&self, cause: &str, remedy: &str) -> String {
+        match &self.mount {
+            Some(mount) if self.is_gone() => gone(mount),
+            _ => format!("the daemon: {cause}; {remedy}"),
+        }
+    }
+
+    /// Notes whether `error` says that the daemon closed the connection.
+    fn note(&mut self, error: &io::Error) {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        self.is_broken |= matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+    }
+
     /// The process that serves it, by its number here.
     pub fn pid(&self) -> Option<i32> {
         (self.pid > 0).then_some(self.pid)
@@ -186,13 +220,13 @@ impl Connection {
     /// If the daemon does not answer within `limit`, or not in the protocol.
     pub fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         self.exchange(request, limit).map_err(|error| {
+            self.note(&error);
             let cause = match is_timeout(&error) {
                 true => format!("no answer within {} s", limit.as_secs()),
                 false => crate::cause(&error),
             };
-            Failure::refused(format!(
-                "the daemon: {cause}; if it hangs, kill it and run `uvfs unmount` again"
-            ))
+            let remedy = "if it hangs, kill it and run `uvfs unmount` again";
+            Failure::refused(self.failure(&cause, remedy))
         })
     }
 
@@ -246,7 +280,7 @@ impl Connection {
         report_of(reply.map_err(|failure| failure.to_string())?, "mark directories")
     }
 
-    /// Has a directory cleaned, without a time limit, and passes progress to `show`. When `is_enough` returns true, the
+    /// Has a directory cleaned, as long as the daemon lives, and passes progress to `show`. When `is_enough` returns true, the
     /// daemon is asked to end early.
     ///
     /// # Errors
@@ -257,10 +291,11 @@ impl Connection {
         show: &dyn Fn(CleanProgress),
         is_enough: &dyn Fn() -> bool,
     ) -> Result<Cleaned, String> {
-        let lost = |error: io::Error| format!("the daemon: {}; try again", crate::cause(&error));
-        self.send(&Request::Clean(request), REPLY_TIME).map_err(lost)?;
+        let sent = self.send(&Request::Clean(request), REPLY_TIME);
+        sent.map_err(|error| self.lost(&error))?;
         let mut line = Vec::new();
         let mut was_ended = false;
+        let mut lived = Instant::now();
         loop {
             if is_enough() && !was_ended {
                 was_ended = true;
@@ -270,20 +305,43 @@ impl Connection {
             let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
             self.stream.get_mut().end_in(LOOK);
             match (&mut self.stream).take(room).read_until(b'\n', &mut line) {
-                Err(error) if is_timeout(&error) => continue,
-                Err(error) => return Err(lost(error)),
+                Err(error) if is_timeout(&error) && lived.elapsed() < PROGRESS_TIME => continue,
+                Err(error) if is_timeout(&error) => {
+                    self.see_life()?;
+                    lived = Instant::now();
+                    continue;
+                }
+                Err(error) => return Err(self.lost(&error)),
                 Ok(_) if !line.ends_with(b"\n") => {
-                    return Err(lost(io::Error::other("ended without an answer")));
+                    let ended = "ended without an answer";
+                    return Err(self.lost(&io::Error::new(io::ErrorKind::UnexpectedEof, ended)));
                 }
                 Ok(_) => {}
             }
+            lived = Instant::now();
             let read = serde_json::from_slice(&line);
             line.clear();
-            match read.map_err(|error| lost(error.into()))? {
+            match read.map_err(|error| self.lost(&error.into()))? {
                 CleanLine::Progress { progress } => show(progress),
                 CleanLine::Reply(reply) => return report_of(reply, "clean"),
             }
         }
+    }
+
+    /// The failure of a cleaning.
+    fn lost(&mut self, error: &io::Error) -> String {
+        self.note(error);
+        self.failure(&crate::cause(error), "try again")
+    }
+
+    /// Asks by a connection of its own whether the daemon, which says nothing on this one, answers at all.
+    ///
+    /// # Errors
+    /// The words for a daemon that does not.
+    fn see_life(&self) -> Result<(), String> {
+        let Some(mount) = &self.mount else { return Ok(()) };
+        let mut other = reach(mount).map_err(|failure| failure.to_string())?;
+        other.ask(Request::Stat, PROGRESS_TIME).map(drop).map_err(|failure| failure.to_string())
     }
 
     /// Empties the caches of a directory, uvfs's and the kernel's in front of them, as `uvfs drop 3:DIRECTORY` does.
@@ -351,10 +409,7 @@ impl Connection {
         }
         // The kernel closes the stream on the way to the end of the process.
         let Some(process) = &self.process else { return true };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut polled = [PollFd::new(process, PollFlags::IN)];
-        let left = Timespec::try_from(left).unwrap_or_default();
-        !matches!(rustix::event::poll(&mut polled, Some(&left)), Ok(0))
+        ends(process, deadline.saturating_duration_since(Instant::now()))
     }
 
     fn exchange(&mut self, request: Request, limit: Duration) -> io::Result<Reply> {
@@ -362,7 +417,10 @@ impl Connection {
         let sent = self.send(&request, limit);
         match protocol::read_line(&mut self.stream, REPLY_BYTES_MAX)? {
             Some(reply) => Ok(serde_json::from_str(&reply)?),
-            None => sent.and(Err(io::Error::other("closed without an answer"))),
+            None => {
+                let closed = "closed without an answer";
+                sent.and(Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed)))
+            }
         }
     }
 
@@ -375,6 +433,19 @@ impl Connection {
         socket.set_write_timeout(Some(limit))?;
         socket.write_all(line.as_bytes())
     }
+}
+
+/// The refusal for a mount whose daemon has ended.
+fn gone(mount: &MountEntry) -> String {
+    let mountpoint = mount.mountpoint.display();
+    format!("{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`")
+}
+
+/// Whether `process` ends within `limit`.
+fn ends(process: &OwnedFd, limit: Duration) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    let limit = Timespec::try_from(limit).unwrap_or_default();
+    !matches!(rustix::event::poll(&mut polled, Some(&limit)), Ok(0))
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -407,7 +478,6 @@ fn refusal(reply: Reply, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
 
     /// Asks for a cleaning; the peer is `serve`.
     fn clean(
@@ -417,8 +487,7 @@ mod tests {
     ) -> Result<Cleaned, String> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
-        let mut connection =
-            Connection { stream: BufReader::new(Timed::new(ours)), process: None, pid: 0 };
+        let mut connection = Connection::over(ours);
         let request = CleanRequest {
             request: clean::request::Request::parse(b"3:/").unwrap(),
             sync: false,
@@ -492,9 +561,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let mut timed = Timed::new(ours);
-        timed.line_time = Duration::from_secs(3600);
-        let mut connection = Connection { stream: BufReader::new(timed), process: None, pid: 0 };
+        let mut connection = Connection::over(ours);
+        connection.stream.get_mut().line_time = Duration::from_secs(3600);
         let refused = connection.ask(Request::Stat, Duration::from_secs(1)).unwrap_err();
         assert!(refused.to_string().contains("no answer within 1 s"), "{refused}");
         let ended = connection.see_end(Duration::from_millis(200), &mut |_| {}, &|| false);
@@ -512,9 +580,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let mut timed = Timed::new(ours);
-        timed.line_time = Duration::from_millis(100);
-        let mut connection = Connection { stream: BufReader::new(timed), process: None, pid: 0 };
+        let mut connection = Connection::over(ours);
+        connection.stream.get_mut().line_time = Duration::from_millis(100);
         let hour = Duration::from_secs(3600);
         let refused = connection.ask(Request::Unmount { lazy: false }, hour).unwrap_err();
         assert!(refused.to_string().contains("began an answer and did not end it"), "{refused}");
@@ -529,8 +596,7 @@ mod tests {
     fn a_caller_that_has_waited_enough_learns_what_is_left() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"waits\":{\"dirty_bytes\":7}}\n").unwrap();
-        let mut connection =
-            Connection { stream: BufReader::new(Timed::new(ours)), process: None, pid: 0 };
+        let mut connection = Connection::over(ours);
         let seen = std::cell::Cell::new(0);
         let ended = connection.see_end(
             Duration::from_secs(3600),
@@ -538,6 +604,45 @@ mod tests {
             &|| seen.get() > 0,
         );
         assert!(matches!(&ended, End::StillWorking(waits) if waits.dirty_bytes == 7), "{ended:?}");
+    }
+
+    /// `kill -9 PID; uvfs unmount M` met the daemon between the end of its socket and the end of its mount. The command
+    /// failed with "Connection reset by peer", and left the dead mount.
+    #[test]
+    fn a_daemon_that_dies_before_its_answer_is_gone() {
+        for at_once in [true, false] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut daemon = std::process::Command::new("/bin/cat");
+            let daemon = daemon.stdin(std::process::Stdio::piped()).spawn();
+            let mut daemon = daemon.expect("cat is everywhere");
+            let pid = rustix::process::Pid::from_child(&daemon);
+            let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
+            let mut connection = Connection { process, ..Connection::over(ours) };
+            assert!(!connection.is_gone(), "nothing is known yet");
+            drop(theirs);
+            if at_once {
+                daemon.kill().unwrap();
+            }
+            assert!(connection.ask(Request::Stat, Duration::from_secs(60)).is_err());
+            // A daemon that ends a moment later is waited for.
+            let stdin = daemon.stdin.take();
+            let ending = std::thread::spawn(move || drop(stdin));
+            assert!(connection.is_gone());
+            ending.join().unwrap();
+            daemon.wait().unwrap();
+        }
+    }
+
+    /// A daemon that refuses, or sends nonsense, lives.
+    #[test]
+    fn a_daemon_that_answers_is_not_gone() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"nonsense\n").unwrap();
+        let own = rustix::process::getpid();
+        let process = rustix::process::pidfd_open(own, PidfdFlags::empty()).ok();
+        let mut connection = Connection { process, ..Connection::over(ours) };
+        assert!(connection.ask(Request::Stat, Duration::from_secs(60)).is_err());
+        assert!(!connection.is_gone());
     }
 
     /// Bug: the client also wrote that daemon's text to the terminal unescaped.
@@ -551,8 +656,7 @@ mod tests {
             peer.get_mut().write_all(said).unwrap();
             peer.get_mut().write_all(b"\n").unwrap();
         });
-        let stream = BufReader::new(Timed::new(ours));
-        let mut connection = Connection { stream, process: None, pid: 0 };
+        let mut connection = Connection::over(ours);
         let refused = connection.report(Request::Stat).unwrap_err().to_string();
         assert_eq!(refused, "\\x1b]0;pwned\\x07\\nuvfs: another line");
         peer.join().unwrap();

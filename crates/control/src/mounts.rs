@@ -58,6 +58,11 @@ impl MountEntry {
     pub fn is_uvfs(&self) -> bool {
         self.file_system == FILE_SYSTEM_TYPE
     }
+
+    /// Whether `other` is this mount, and not a later one at its place.
+    pub fn is_same(&self, other: &MountEntry) -> bool {
+        self.id == other.id && self.device == other.device
+    }
 }
 
 /// The mounts of this process's namespace, in the order in which they were stacked.

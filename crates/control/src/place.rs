@@ -4,6 +4,9 @@
 //! no runtime folder exists. The socket is named by the mount's device number, which the mount table
 //! shows without asking the mount.
 //!
+//! In a user namespace user 0 is another user outside: `/run/uvfs` may be the machine's root's there, so the runtime
+//! folder comes second. The folder in `/tmp` has the number that the user has outside, which no other user has.
+//!
 //! # Why
 //! All users can write to `/tmp`: a folder there is used only if it is a real directory (no link), owned by the user in
 //! question and closed to all others. Root asks other users' daemons and applies the same rule with their id, so no
@@ -70,18 +73,41 @@ pub fn is_socket_of(path: &Path, uid: u32) -> bool {
 
 /// Folders in which a daemon of `uid` would put its socket.
 fn folders(uid: u32) -> Vec<PathBuf> {
-    if uid == 0 {
-        return vec!["/run/uvfs".into(), "/tmp/uvfs-0".into()];
-    }
     let own = rustix::process::geteuid().as_raw() == uid;
     let session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| own).map(PathBuf::from);
     let session = session.filter(|folder| folder.is_absolute());
-    let usual = PathBuf::from(format!("/run/user/{uid}"));
-    let mut bases: Vec<_> = session.into_iter().chain([usual]).collect();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    folders_of(uid, session, outside(&map, uid))
+}
+
+/// The folders of `uid`, which has the number `outside` beyond its user namespace.
+fn folders_of(uid: u32, session: Option<PathBuf>, outside: u32) -> Vec<PathBuf> {
+    let mut bases: Vec<PathBuf> = match uid {
+        // After `sudo` the variable may name the folder of the user before.
+        0 => {
+            let is_own = |folder: &PathBuf| fs::metadata(folder).is_ok_and(|is| is.uid() == 0);
+            [PathBuf::from("/run")].into_iter().chain(session.filter(is_own)).collect()
+        }
+        _ => session.into_iter().chain([format!("/run/user/{uid}").into()]).collect(),
+    };
     bases.dedup();
     let mut folders: Vec<_> = bases.into_iter().map(|base| base.join("uvfs")).collect();
-    folders.push(format!("/tmp/uvfs-{uid}").into());
+    folders.push(format!("/tmp/uvfs-{outside}").into());
     folders
+}
+
+/// The number outside of this user namespace of its user `uid`, by `map` (user_namespaces(7)); the same number if the
+/// map has none.
+fn outside(map: &str, uid: u32) -> u32 {
+    let line = |line: &str| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (first, beyond) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let at = uid
+            .checked_sub(first)
+            .filter(|at| numbers.next().is_some_and(|n| n.is_ok_and(|n| *at < n)))?;
+        beyond.checked_add(at)
+    };
+    map.lines().find_map(line).unwrap_or(uid)
 }
 
 /// Makes `folder` if it is missing, and checks it.
@@ -166,10 +192,37 @@ mod tests {
     #[test]
     fn each_user_has_folders_of_their_own() {
         assert_eq!(folders(0)[0], Path::new("/run/uvfs"));
-        let another = folders(4_000_000);
+        let another = folders_of(4_000_000, None, 4_000_000);
         assert_eq!(
             another,
             [PathBuf::from("/run/user/4000000/uvfs"), PathBuf::from("/tmp/uvfs-4000000"),]
         );
+    }
+
+    /// In a user namespace of an ordinary user, `/run/uvfs` was that of the machine's root, and `/tmp/uvfs-0` that of
+    /// any other such namespace: nothing could be mounted there.
+    #[test]
+    fn root_of_a_user_namespace_has_folders_of_its_own() {
+        const HOST: &str = "         0          0 4294967295\n";
+        const NAMESPACE: &str =
+            "         0       1000          1\n         1     100000      65536\n";
+        assert_eq!([0, 5].map(|uid| outside(HOST, uid)), [0, 5]);
+        assert_eq!(
+            [0, 1, 1001, 70_000].map(|uid| outside(NAMESPACE, uid)),
+            [1000, 100_000, 101_000, 70_000]
+        );
+        assert_eq!(outside("", 7), 7);
+        let names = |folders: Vec<PathBuf>| {
+            folders.into_iter().map(|one| one.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(folders_of(0, None, 1000)), ["/run/uvfs", "/tmp/uvfs-1000"]);
+        // A folder that is not root's is not taken: `sudo` may leave the variable as it was.
+        let none = Some(PathBuf::from("/no/such/folder"));
+        assert_eq!(names(folders_of(0, none, 0)), ["/run/uvfs", "/tmp/uvfs-0"]);
+        if rustix::process::geteuid().is_root() {
+            let base = tempfile::tempdir().unwrap();
+            let session = folders_of(0, Some(base.path().to_owned()), 0);
+            assert_eq!(session[1], base.path().join("uvfs"));
+        }
     }
 }

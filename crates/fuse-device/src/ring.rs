@@ -19,10 +19,10 @@
 //!     before the kernel has returned all, for ever.
 //! U4. Before a ring is enabled it is restricted to commands on its two descriptors: the device and the bell. A
 //!     sandboxed thread can do nothing else by it.
+//! U5. The queue's thread returns pages of a slot to the system between an answer and its commit, beyond the answer.
 //!
 //! # Why
-//! `/dev/fuse` has one queue for all cores, and two system calls for each request; a ring has one. The kernel describes
-//! it in `Documentation/filesystems/fuse-io-uring.rst`. Weakness: slow requests of one core may use up its slots.
+//! `/dev/fuse` has one queue and two system calls a request. Weakness: slow requests of one core may use up its slots.
 
 use crate::Device;
 use io_uring::register::Restriction;
@@ -30,13 +30,14 @@ use io_uring::squeue::{self, Entry128};
 use io_uring::types::Fixed;
 use io_uring::{IoUring, cqueue, opcode};
 use rustix::event::EventfdFlags;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 use uvfs_concurrent::lock::{LockClass, Mutex};
-use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a slot for the headers: a page.
 const HEADERS: usize = 4096;
@@ -48,6 +49,20 @@ const ENTRY_AT: usize = 256;
 pub const PART_BYTES: usize = 128;
 /// A payload up to this size is copied before it is handled, so that the answer has the slot.
 const COPIED_MAX: usize = 4096;
+
+/// Failures of io_uring_enter(2), one after the other, that a queue survives, and the pause after each. The kernel
+/// reports a lack of memory this way, which passes.
+const FAILURES_MAX: u32 = 20;
+const FAILURE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Payload bytes that the slots of all queues of the process have touched, and so keep.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// Payload bytes of all queues of the process that are resident.
+pub fn held_bytes() -> u64 {
+    // ORDERING: Relaxed; a size.
+    HELD.load(Relaxed)
+}
 
 /// FUSE_IO_URING_CMD_REGISTER and _COMMIT_AND_FETCH.
 const REGISTER: u32 = 1;
@@ -68,6 +83,15 @@ pub struct Sizes {
     pub slots: usize,
     /// Bytes of data of one request or answer: at least 8 KiB, the largest write, and the pages of the largest read.
     pub payload_bytes: usize,
+    /// While the slots of all queues keep more bytes than this, a queue returns the pages of each answered slot.
+    pub kept_bytes: u64,
+}
+
+impl Sizes {
+    /// Bytes of memory that a slot may use.
+    pub const fn slot_bytes(payload_bytes: usize) -> usize {
+        HEADERS + payload_bytes.next_multiple_of(HEADERS)
+    }
 }
 
 /// The requests of one core.
@@ -77,6 +101,10 @@ pub struct Queue {
     shared: Arc<Shared>,
     /// Slots that the kernel has.
     in_kernel: usize,
+    /// Completions that are still to be handled.
+    completed: Vec<(u64, i32)>,
+    /// Bytes of each slot's payload that may be resident.
+    touched: Vec<usize>,
     scratch: Scratch,
 }
 
@@ -97,6 +125,8 @@ struct Returned {
     parked: bool,
     /// The mount has ended: the thread is to end, whatever requests are still to be answered.
     stopping: bool,
+    /// The session is given up: the thread is to end, whatever slots the kernel has.
+    abandoned: bool,
 }
 
 /// Ends the service of a queue, from another thread.
@@ -109,6 +139,12 @@ impl Stopper {
         self.0.returned.lock().stopping = true;
         self.0.ring_bell();
     }
+
+    /// The session is given up: the queue ends although the kernel has slots.
+    pub fn abandon(&self) {
+        self.0.returned.lock().abandoned = true;
+        self.0.ring_bell();
+    }
 }
 
 /// An answered slot.
@@ -116,6 +152,8 @@ impl Stopper {
 struct Sent {
     slot: u32,
     commit: u64,
+    /// Bytes of its payload.
+    length: usize,
     /// An answer that was kept apart (U2).
     apart: Option<Vec<u8>>,
 }
@@ -141,7 +179,20 @@ impl Memory {
         let start =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap: null"))?;
-        Ok(Self { start, bytes, leaked: AtomicBool::new(false) })
+        let memory = Self { start, bytes, leaked: AtomicBool::new(false) };
+        // A huge page would make eight slots resident at the first touch of one. Without such pages it is refused.
+        let _ = memory.advise(0, bytes, Advice::LinuxNoHugepage);
+        Ok(memory)
+    }
+
+    /// Gives the kernel `advice` about bytes `from..to`, which have one owner, the caller.
+    fn advise(&self, from: usize, to: usize, advice: Advice) -> io::Result<()> {
+        assert!(from <= to && to <= self.bytes);
+        // SAFETY: within the mapping, by the line above; the caller owns the bytes (U1, U5) and refers to none of them.
+        unsafe {
+            rustix::mm::madvise(self.start.as_ptr().add(from).cast(), to - from, advice)?;
+        }
+        Ok(())
     }
 }
 
@@ -237,6 +288,8 @@ impl Queue {
             core,
             shared: Arc::new(Shared { memory, sizes, returned, bell }),
             in_kernel: 0,
+            completed: Vec::with_capacity(sizes.slots + 1),
+            touched: vec![0; sizes.slots],
             scratch: Scratch {
                 message: [0; PART_BYTES],
                 argument: [0; PART_BYTES],
@@ -250,25 +303,43 @@ impl Queue {
         Stopper(self.shared.clone())
     }
 
-    /// Serves the requests of this core: gives each to `handle`, which keeps the thread busy for as long as it runs.
-    /// Returns when the mount has ended and [`Stopper::stop`] was called. Call it on the thread that is to be the
-    /// queue's.
+    /// Gives the kernel the slots of the queue. Call it on the thread that is to be the queue's. From now on requests
+    /// may come; [`Queue::serve`] handles them.
     ///
     /// # Errors
-    /// The kernel's refusal of the queue. It then still waits for it, so the mount has to be ended.
-    pub fn serve(mut self, mut handle: impl FnMut(Arrival<'_>)) -> io::Result<()> {
+    /// The failure of io_uring_enter(2), or the kernel's refusal of every slot. The kernel then sends no request at
+    /// all, by no way, so the mount has to be ended.
+    pub fn register(&mut self) -> io::Result<()> {
         self.stay_on_core();
         self.ring.submitter().register_enable_rings()?;
         for slot in 0..self.shared.sizes.slots as u32 {
-            self.register(slot);
+            self.register_slot(slot);
         }
         self.await_bell();
+        while !self.ring.submission().is_empty() {
+            self.enter(0)?;
+        }
+        // A refusal completes at once.
+        let of_slots = self.completed.iter().filter(|(data, _)| *data != BELL_DATA);
+        let mut refusals = of_slots.filter_map(|(_, result)| (*result < 0).then_some(-result));
+        match refusals.clone().count() == self.shared.sizes.slots {
+            true => Err(io::Error::from_raw_os_error(refusals.next().unwrap_or(libc::EIO))),
+            false => Ok(()),
+        }
+    }
+
+    /// Serves the requests of this core: gives each to `handle`, which keeps the thread busy for as long as it runs.
+    /// Returns when the mount has ended and [`Stopper::stop`] was called, or after [`Stopper::abandon`]. Call it on the
+    /// thread that registered the queue.
+    ///
+    /// # Errors
+    /// A lasting failure of io_uring_enter(2), or the kernel's refusal of the last slot. The kernel still waits for
+    /// this queue, so the mount has to be ended.
+    pub fn serve(mut self, mut handle: impl FnMut(Arrival<'_>)) -> io::Result<()> {
         let mut completed: Vec<(u64, i32)> = Vec::with_capacity(self.shared.sizes.slots + 1);
         let mut refused = None;
         loop {
-            self.submit_returned();
-            self.wait(&mut completed)?;
-            self.shared.returned.lock().parked = false;
+            std::mem::swap(&mut completed, &mut self.completed);
             for (data, result) in completed.drain(..) {
                 if data == BELL_DATA {
                     self.await_bell();
@@ -282,32 +353,53 @@ impl Queue {
                     _ => refused = Some(io::Error::from_raw_os_error(-result)),
                 }
             }
+            let (stopping, abandoned) = {
+                let returned = self.shared.returned.lock();
+                (returned.stopping, returned.abandoned)
+            };
+            if abandoned {
+                return Ok(());
+            }
             // Slots whose answers are still to come are not the kernel's any more.
-            if self.in_kernel == 0 && (refused.is_some() || self.shared.returned.lock().stopping) {
-                self.stop_bell(&mut completed)?;
+            if self.in_kernel == 0 && (refused.is_some() || stopping) {
+                self.stop_bell()?;
                 return refused.map_or(Ok(()), Err);
             }
+            self.submit_returned();
+            self.enter(1)?;
+            self.shared.returned.lock().parked = false;
         }
     }
 
-    /// Submits what was pushed, waits for a completion, and takes all that there are.
-    fn wait(&mut self, completed: &mut Vec<(u64, i32)>) -> io::Result<()> {
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => {}
-            // A signal; completions that wait to be taken.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}
-            Err(error) => return Err(error),
+    /// Submits what was pushed, waits for `wanted` completions, and takes all that there are.
+    fn enter(&mut self, wanted: usize) -> io::Result<()> {
+        let mut failures = 0;
+        loop {
+            match self.ring.submit_and_wait(wanted) {
+                Ok(_) => break,
+                // A signal; completions that wait to be taken.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {
+                    break;
+                }
+                // A failed call has submitted nothing, so it can be repeated.
+                Err(_) if failures < FAILURES_MAX => {
+                    failures += 1;
+                    std::thread::sleep(FAILURE_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        completed.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));
+        let taken = self.ring.completion().map(|entry| (entry.user_data(), entry.result()));
+        self.completed.extend(taken);
         Ok(())
     }
 
     /// Ends the read of the bell, which would otherwise outlive the ring.
-    fn stop_bell(&mut self, completed: &mut Vec<(u64, i32)>) -> io::Result<()> {
+    fn stop_bell(&mut self) -> io::Result<()> {
         self.in_kernel += 1;
         rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes())?;
-        while !completed.iter().any(|(data, _)| *data == BELL_DATA) {
-            self.wait(completed)?;
+        while !self.completed.iter().any(|(data, _)| *data == BELL_DATA) {
+            self.enter(1)?;
         }
         self.in_kernel -= 1;
         Ok(())
@@ -324,7 +416,7 @@ impl Queue {
     }
 
     /// Gives the kernel a new slot.
-    fn register(&mut self, slot: u32) {
+    fn register_slot(&mut self, slot: u32) {
         let parts = [
             libc::iovec { iov_base: self.shared.at(slot, 0).as_ptr().cast(), iov_len: HEADERS },
             libc::iovec {
@@ -384,9 +476,39 @@ impl Queue {
             if let Some(apart) = &sent.apart {
                 self.shared.put(sent.slot, HEADERS, apart);
             }
+            self.touch(sent.slot, sent.length);
+            self.give_back(sent.slot, sent.length);
             let entry = self.command(COMMIT_AND_FETCH, sent.commit, None, sent.slot);
             self.push(&entry);
             self.in_kernel += 1;
+        }
+    }
+
+    /// Notes that the first `length` bytes of a slot's payload are in use.
+    fn touch(&mut self, slot: u32, length: usize) {
+        let touched = &mut self.touched[slot as usize];
+        let pages = length.next_multiple_of(HEADERS);
+        if pages > *touched {
+            // ORDERING: Relaxed; a size.
+            HELD.fetch_add((pages - *touched) as u64, Relaxed);
+            *touched = pages;
+        }
+    }
+
+    /// Returns pages of an answered slot to the system, beyond its answer of `length` bytes, if too many are kept. The
+    /// answer is copied by the commit; after that the kernel owns the slot. So the pages of a read's answer stay until
+    /// the slot's next small answer.
+    fn give_back(&mut self, slot: u32, length: usize) {
+        let (kept, touched) = (length.next_multiple_of(HEADERS), self.touched[slot as usize]);
+        if touched <= kept || held_bytes() <= self.shared.sizes.kept_bytes {
+            return;
+        }
+        let start = self.shared.offset(slot, HEADERS);
+        let (from, to) = (start + kept, start + touched);
+        if self.shared.memory.advise(from, to, Advice::LinuxDontNeed).is_ok() {
+            self.touched[slot as usize] = kept;
+            // ORDERING: Relaxed; a size.
+            HELD.fetch_sub((touched - kept) as u64, Relaxed);
         }
     }
 
@@ -401,7 +523,9 @@ impl Queue {
         };
         // `struct fuse_uring_ent_in_out`: flags, the request's number, bytes of payload.
         let (commit, length) = (entry[1], entry[2] as u32 as usize);
-        let length = length.min(shared.sizes.payload_bytes);
+        let length = length.min(self.shared.sizes.payload_bytes);
+        self.touch(slot, length);
+        let shared = &self.shared;
         self.scratch.message = message;
         self.scratch.argument = argument;
         let unique = u64::from_ne_bytes(std::array::from_fn(|at| message[8 + at]));
@@ -425,6 +549,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        let touched: usize = self.touched.iter().sum();
+        // ORDERING: Relaxed; a size.
+        HELD.fetch_sub(touched as u64, Relaxed);
         if self.in_kernel > 0 {
             // ORDERING: Relaxed; read by the last owner, behind the reference count.
             self.shared.memory.leaked.store(true, Relaxed);
@@ -433,10 +560,14 @@ impl Drop for Queue {
 }
 
 impl Shared {
+    /// Where byte `at` of `slot` is in the memory.
+    fn offset(&self, slot: u32, at: usize) -> usize {
+        slot as usize * Sizes::slot_bytes(self.sizes.payload_bytes) + at
+    }
+
     /// Byte `at` of `slot`.
     fn at(&self, slot: u32, at: usize) -> NonNull<u8> {
-        let slot_bytes = HEADERS + self.sizes.payload_bytes;
-        let offset = slot as usize * slot_bytes + at;
+        let offset = self.offset(slot, at);
         assert!(offset < self.memory.bytes);
         // SAFETY: within the mapping, by the line above.
         unsafe { self.memory.start.add(offset) }
@@ -490,7 +621,7 @@ impl Answer {
         shared.put(self.slot, ENTRY_AT + 16, &(length as u32).to_ne_bytes());
         let wakes = {
             let mut returned = shared.returned.lock();
-            returned.slots.push(Sent { slot: self.slot, commit: self.commit, apart });
+            returned.slots.push(Sent { slot: self.slot, commit: self.commit, length, apart });
             std::mem::take(&mut returned.parked)
         };
         if wakes {

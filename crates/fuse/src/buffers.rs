@@ -13,9 +13,10 @@
 
 use std::cell::RefCell;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_fuse_device::ring;
 
 /// Most that threads keep for their next reads, all together. As much as the mount tool sets aside for requests.
-const KEPT_MAX: u64 = 4 << 20;
+pub(crate) const KEPT_MAX: u64 = 4 << 20;
 
 /// Bytes of all buffers of the process.
 static HELD: AtomicU64 = AtomicU64::new(0);
@@ -61,10 +62,10 @@ pub(crate) fn with_buffer<T>(size: usize, action: impl FnOnce(&mut [u8]) -> T) -
     })
 }
 
-/// Bytes of all buffers, kept and in use.
+/// Bytes of all buffers, kept and in use, and of the slots of rings.
 fn held_bytes() -> u64 {
     // ORDERING: Relaxed; a size.
-    HELD.load(Relaxed)
+    HELD.load(Relaxed) + ring::held_bytes()
 }
 
 /// Bytes of all buffers beyond those that are set aside for requests.

@@ -4,6 +4,16 @@
 //! The thread that calls [`Mount::start`] mounts and greets the kernel; a session thread then makes
 //! the readers and waits for them. Unmounting is never done by a reader: the kernel may have
 //! requests for it to answer first.
+//!
+//! ```text
+//!  starting thread   mount, greet ──▶ ─────────▶ connect caches ──▶ ───────▶ mounted
+//!  session thread                     register                      serve ─────────┐ an error: cut
+//!  ending thread     ──────────────────── waits for the session thread ────────────┴─▶ ended
+//! ```
+//! If the kernel refuses a ring, the starting thread unmounts and begins again without rings: until all rings are
+//! registered the kernel sends no request, by no way. A session that fails later is *cut*: the kernel then fails every
+//! request with ENOTCONN, where it would wait for ever otherwise. The session thread may be in a sandbox, so the ending
+//! thread cuts.
 
 use crate::clean::{Bridge, Cleaner, Pressure, Relief, Turns};
 use crate::control_socket::{self, ShownOptions};
@@ -24,14 +34,19 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 use uvfs_control::cleaned::Cleaned;
 use uvfs_control::level::AskedOf;
-use uvfs_fuse_device::Device;
+use uvfs_control::mounts::{self, Device};
+use uvfs_fuse_device::Device as FuseDevice;
 use uvfs_vfs::{Clean, CleanProgress, Dirty, InodeId, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
@@ -150,6 +165,10 @@ pub(crate) struct Live {
 struct End {
     ended: Mutex<bool>,
     changed: Condvar,
+    /// It ended by a failure, and the kernel may hold requests back.
+    failed: AtomicBool,
+    /// The number of the mount, once its session is to serve.
+    device: OnceLock<Device>,
 }
 
 impl Mount {
@@ -172,7 +191,7 @@ impl Mount {
     fn serve(
         vfs: Arc<Vfs>,
         mountpoint: PathBuf,
-        options: MountOptions,
+        mut options: MountOptions,
     ) -> Result<Self, MountError> {
         let readers = options.readers.unwrap_or_else(|| default_readers(&vfs)).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
@@ -180,27 +199,38 @@ impl Mount {
         let shown = options.control_socket.then(|| ShownOptions::new(&options));
         let server = Arc::new(Server::new(vfs.clone(), settings));
         let work = Arc::new(Work::new(readers));
-        let session = open_session(&mountpoint, readers, &options, &server, &work)?;
-        let undo = LazyUnmount(Some(&mountpoint));
+        let turns = Turns::new();
+        let end = Arc::new(End {
+            ended: Mutex::new(&lock_order::FUSE_END, false),
+            changed: Condvar::default(),
+            failed: AtomicBool::new(false),
+            device: OnceLock::new(),
+        });
         let failed = |error| MountError::session(&mountpoint, error);
-        let connection = session.connection();
+        let starting = Starting {
+            mountpoint: mountpoint.clone(),
+            server: server.clone(),
+            end: end.clone(),
+            turns: turns.clone(),
+        };
+        let starter = starting.start(options.prepare_thread.take()).map_err(failed)?;
+        let (connection, device, undo) =
+            connected(&mountpoint, readers, &options, (&server, &work), &starter)?;
         server.direct.connect(Box::new(connection.clone()));
         let notices = server.notices.clone();
         let kernel = Box::new(connection.clone());
         let notifier =
             notices.start(kernel, server.nodes.clone(), server.counters.clone()).map_err(failed)?;
-        let end = Arc::new(End {
-            ended: Mutex::new(&lock_order::FUSE_END, false),
-            changed: Condvar::default(),
-        });
-        let turns = Turns::new();
         let kernel = Box::new(connection.clone());
         let (nodes, counters) = (server.nodes.clone(), server.counters.clone());
         let bridge =
             Bridge::new(vfs.clone(), nodes, counters, kernel, notices.clone(), turns.clone());
         server.control.connect(Box::new(Cleaner::of(&bridge)));
         let relief = Pressure::new(server.clone()).start(bridge.clone()).map_err(failed)?;
-        start_session(session, options.prepare_thread, end.clone(), turns).map_err(failed)?;
+        // The first and only time.
+        let _ = end.device.set(device);
+        // The session thread waits for it.
+        let _ = starter.steps.send(Step::Serve);
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some((notifier, relief)));
         let live = Live { mountpoint, vfs, server, work, connection, end, bridge };
@@ -292,6 +322,12 @@ impl Mount {
     pub fn ended(&self) -> bool {
         self.live.ended()
     }
+
+    /// Whether the session has ended because it could take no more requests. Programs that use the mount get ENOTCONN;
+    /// the mount stays in the tree until [`Mount::unmount`].
+    pub fn failed(&self) -> bool {
+        self.live.failed()
+    }
 }
 
 impl Live {
@@ -333,6 +369,15 @@ impl Live {
 
     /// A session that was cut off leaves its mount in the tree, where it fails every request.
     fn remove_dead(&self) -> io::Result<()> {
+        if self.failed() {
+            // Its kernel may still hold requests back, so none is sent.
+            return match self.end.device.get() {
+                Some(device) if is_mounted(&self.mountpoint, *device) => {
+                    unmount(&self.mountpoint, Unmount::Lazy)
+                }
+                _ => Ok(()),
+            };
+        }
         // Attributes may be in the kernel's cache, totals never are.
         match rustix::fs::statfs(&self.mountpoint) {
             Err(rustix::io::Errno::NOTCONN) => unmount(&self.mountpoint, Unmount::Lazy),
@@ -350,6 +395,11 @@ impl Live {
 
     pub(crate) fn ended(&self) -> bool {
         *self.end.ended.lock()
+    }
+
+    fn failed(&self) -> bool {
+        // ORDERING: Acquire, partner the Release in `Starting::fail`: a thread that sees the end sees the failure.
+        self.end.failed.load(Acquire)
     }
 }
 
@@ -394,13 +444,39 @@ fn default_readers(vfs: &Vfs) -> usize {
     }
 }
 
-fn open_session(
-    mountpoint: &Path,
+/// Mounts, greets the kernel, and has `starter` register the session. Begins again without rings if they are refused
+/// and not demanded.
+fn connected<'a>(
+    mountpoint: &'a Path,
     readers: usize,
     options: &MountOptions,
-    server: &Arc<Server>,
-    work: &Arc<Work>,
-) -> Result<Session, MountError> {
+    (server, work): (&Arc<Server>, &Arc<Work>),
+    starter: &Starter,
+) -> Result<(Connection, Device, LazyUnmount<'a>), MountError> {
+    let mut transport = options.transport;
+    loop {
+        let how = (transport, readers);
+        let (session, device) = open_session(mountpoint, how, options, (server, work))?;
+        let undo = LazyUnmount(Some(mountpoint));
+        match starter.register(session) {
+            Ok(connection) => return Ok((connection, device, undo)),
+            Err(NotRegistered::Rings(reason)) if transport == Transport::Auto => {
+                log::warn!("{}: no rings: {reason}; mounts again without", mountpoint.display());
+                transport = Transport::Device;
+            }
+            Err(NotRegistered::Rings(error) | NotRegistered::Thread(error)) => {
+                return Err(MountError::session(mountpoint, error));
+            }
+        }
+    }
+}
+
+fn open_session(
+    mountpoint: &Path,
+    how: (Transport, usize),
+    options: &MountOptions,
+    (server, work): (&Arc<Server>, &Arc<Work>),
+) -> Result<(Session, Device), MountError> {
     let device = match mount_directly(mountpoint, options) {
         Err(MountError::Refused { source, .. })
             if source.raw_os_error() == Some(libc::EPERM)
@@ -411,33 +487,53 @@ fn open_session(
         other => other?,
     };
     let undo = LazyUnmount(Some(mountpoint));
-    let session = Session::over(device, server.clone(), work.clone(), (options.transport, readers))
-        .map_err(|error| MountError::session(mountpoint, error))?;
+    let failed = |error| MountError::session(mountpoint, error);
+    let number = device_of(mountpoint).map_err(failed)?;
+    let session = Session::over(device, server.clone(), work.clone(), how).map_err(failed)?;
     std::mem::forget(undo);
     // Behind the greeting, which sets it too.
     if rustix::process::geteuid().is_root()
         && let Some(kib) = options.kernel_read_ahead_kib
-        && let Err(error) = set_read_ahead(mountpoint, kib)
+        && let Err(error) = set_read_ahead(number, kib)
     {
         log::info!(
             "{}: cannot set the kernel's read-ahead, so its default stays: {error}",
             mountpoint.display()
         );
     }
-    Ok(session)
+    Ok((session, number))
 }
 
-/// The kernel sends no request for this, so it works before the session serves.
-fn set_read_ahead(mountpoint: &Path, kib: u32) -> io::Result<()> {
+/// The device number of the mount. The kernel sends no request for this, so it works before the session serves.
+fn device_of(mountpoint: &Path) -> io::Result<Device> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let about = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::TYPE)?;
-    let (major, minor) = (about.stx_dev_major, about.stx_dev_minor);
-    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
+    Ok(Device { major: about.stx_dev_major, minor: about.stx_dev_minor })
+}
+
+fn set_read_ahead(device: Device, kib: u32) -> io::Result<()> {
+    std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
+}
+
+/// Whether `device` is what is mounted at `mountpoint`, by the table alone.
+fn is_mounted(mountpoint: &Path, device: Device) -> bool {
+    let table = mounts::read().unwrap_or_default();
+    mounts::topmost(&table, mountpoint).is_some_and(|mount| mount.device == device)
+}
+
+/// Has the kernel fail every request of the mount, those that wait included. Says whether it does.
+///
+/// A user may do so by the file system of FUSE connections, where that is mounted; root also by umount(2).
+fn cut(mountpoint: &Path, device: Device) -> bool {
+    let abort = format!("/sys/fs/fuse/connections/{}/abort", device.minor);
+    let is_cut = std::fs::write(abort, "1").is_ok();
+    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    is_cut || (is_mounted(mountpoint, device) && rustix::mount::unmount(mountpoint, flags).is_ok())
 }
 
 /// mount(2), for users with the right to mount.
-fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<Device, MountError> {
-    let device = Device::open().map_err(|source| MountError::Device { source })?;
+fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<FuseDevice, MountError> {
+    let device = FuseDevice::open().map_err(|source| MountError::Device { source })?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         device.as_fd().as_raw_fd(),
@@ -460,7 +556,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<Device, M
 }
 
 /// For a user without the right to mount.
-fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<Device, MountError> {
+fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<FuseDevice, MountError> {
     // The helper splits its options at commas.
     let source = options.source().replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
@@ -468,29 +564,111 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<Device, 
     let options =
         format!("fsname={source},subtype=uvfs,default_permissions,nodev,nosuid,{access}{others}");
     let device = helper::mount(mountpoint, &options);
-    device.map(Device::from).map_err(|error| MountError::helper(mountpoint, &error))
+    device.map(FuseDevice::from).map_err(|error| MountError::helper(mountpoint, &error))
 }
 
-/// Starts the session thread; returns when it is prepared.
-fn start_session(
-    session: Session,
-    prepare: Option<Prepare>,
+/// The parts of a mount that its session and ending threads need.
+struct Starting {
+    mountpoint: PathBuf,
+    server: Arc<Server>,
     end: Arc<End>,
     turns: Arc<Turns>,
-) -> io::Result<()> {
-    let (send, receive) = mpsc::channel();
-    std::thread::Builder::new().name("uvfs-session".to_owned()).spawn(move || {
-        let prepared = prepare.map_or(Ok(()), |prepare| prepare());
-        let ready = prepared.is_ok();
-        // When serving ends, also by a panic, this wakes the threads that wait for the end.
-        let _at_the_end = TellEnd(&end, &turns);
-        // The starting thread waits for exactly this.
-        let _ = send.send(prepared);
-        if ready && let Err(error) = session.serve() {
-            log::error!("the session ended with an error: {error}");
+}
+
+/// A started session thread. If it is dropped before [`Step::Serve`], the thread ends.
+struct Starter {
+    steps: Sender<Step>,
+    outcomes: Receiver<Result<Connection, NotRegistered>>,
+}
+
+/// What the session thread is to do next.
+enum Step {
+    /// Register the queues of a session. The answer is its connection.
+    Register(Session),
+    /// Serve that session.
+    Serve,
+}
+
+/// Why a session is not registered.
+enum NotRegistered {
+    /// A ring was refused. The mount is of no use, and another one may be made.
+    Rings(io::Error),
+    /// The session thread could not be prepared.
+    Thread(io::Error),
+}
+
+impl Starter {
+    fn register(&self, session: Session) -> Result<Connection, NotRegistered> {
+        let died = || NotRegistered::Thread(io::Error::other("the session thread died"));
+        // A thread that could not be prepared takes no steps, and has said why.
+        let _ = self.steps.send(Step::Register(session));
+        self.outcomes.recv().unwrap_or_else(|_| Err(died()))
+    }
+}
+
+impl Starting {
+    /// Starts the session thread, which `prepare` prepares, and the ending thread, which waits for it.
+    fn start(self, prepare: Option<Prepare>) -> io::Result<Starter> {
+        let ((steps, next), (outcome, outcomes)) = (mpsc::channel(), mpsc::channel());
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let session = spawn("uvfs-session").spawn(move || {
+            match prepare.map_or(Ok(()), |prepare| prepare()) {
+                Ok(()) => take_steps(&next, &outcome),
+                Err(error) => {
+                    let _ = outcome.send(Err(NotRegistered::Thread(error)));
+                    Ok(())
+                }
+            }
+        })?;
+        let wait = move || {
+            // When serving has ended, also by a panic, this wakes the threads that wait for the end.
+            let _at_the_end = TellEnd(&self.end, &self.turns);
+            let panicked = |_| Err(io::Error::other("the session thread panicked"));
+            if let Err(error) = session.join().unwrap_or_else(panicked) {
+                self.fail(&error);
+            }
+        };
+        spawn("uvfs-ending").spawn(wait)?;
+        Ok(Starter { steps, outcomes })
+    }
+
+    /// The session takes no more requests, or not all of them.
+    fn fail(&self, error: &io::Error) {
+        let place = self.mountpoint.display();
+        log::error!("{place}: the session ended with an error: {error}");
+        // ORDERING: Release, partner the Acquire in `Live::failed`.
+        self.end.failed.store(true, Release);
+        match self.end.device.get().is_some_and(|device| cut(&self.mountpoint, *device)) {
+            true => self.server.end(),
+            false => log::error!("{place}: programs that use it wait until this process ends"),
         }
-    })?;
-    receive.recv().unwrap_or_else(|_| Err(io::Error::other("the session thread died")))
+    }
+}
+
+/// Takes the steps of the session thread, until it has served or its starter is dropped.
+fn take_steps(
+    steps: &Receiver<Step>,
+    outcomes: &Sender<Result<Connection, NotRegistered>>,
+) -> io::Result<()> {
+    let mut registered: Option<Session> = None;
+    for step in steps {
+        match step {
+            Step::Register(mut session) => {
+                let outcome = match session.register() {
+                    Ok(()) => Ok(registered.insert(session).connection()),
+                    Err(error) => {
+                        // Before the answer: the mount is to have no descriptor left.
+                        session.abandon();
+                        Err(NotRegistered::Rings(error))
+                    }
+                };
+                let _ = outcomes.send(outcome);
+            }
+            Step::Serve => return registered.map_or(Ok(()), Session::serve),
+        }
+    }
+    registered.into_iter().for_each(Session::abandon);
+    Ok(())
 }
 
 /// Says that the session has ended, when dropped.

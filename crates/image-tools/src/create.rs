@@ -10,10 +10,14 @@ use crate::units::{self, Size};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::Duration;
+use uvfs_terminal::interrupt::Interrupt;
 
 /// The smallest that has room for a journal.
 const SIZE_MIN: u64 = 8 << 20;
+/// Time between two looks whether mke2fs has ended.
+const LOOK: Duration = Duration::from_millis(5);
 /// Bytes of a label.
 const LABEL_MAX: usize = 16;
 /// Where it is; not every user has the last two in PATH.
@@ -35,6 +39,8 @@ pub(super) fn run(arguments: &CreateArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("--label: longer than 16 bytes; write a shorter one"));
     }
     let refused = |why: String| Failure::refused(format!("image {path}: {why}"));
+    // From here on a signal removes the file.
+    let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let file = OpenOptions::new().write(true).create_new(true).open(&arguments.file);
     let file = file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
@@ -45,7 +51,7 @@ pub(super) fn run(arguments: &CreateArguments) -> Result<ExitCode, Failure> {
     let made = file
         .set_len(size)
         .map_err(|error| refused(format!("{}; write a smaller --size", crate::cause(&error))))
-        .and_then(|()| make(&arguments.file, arguments).map_err(refused));
+        .and_then(|()| make(&arguments.file, arguments, &interrupt).map_err(refused));
     if made.is_err() {
         // It was made above, and has nothing in it.
         let _ = fs::remove_file(&arguments.file);
@@ -67,7 +73,20 @@ fn kind_of(kind: Type) -> &'static str {
     }
 }
 
-fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
+/// Runs `command` to its end, or ends it when the user asks for that.
+fn output(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output> {
+    let mut child = command.spawn()?;
+    while child.try_wait()?.is_none() {
+        if interrupt.wait(LOOK) {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted, and ended"));
+        }
+    }
+    child.wait_with_output()
+}
+
+fn make(path: &Path, arguments: &CreateArguments, interrupt: &Interrupt) -> Result<(), String> {
     let kind = kind_of(arguments.kind);
     // The owner of the image owns its root directory.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -77,8 +96,8 @@ fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
         if let Some(label) = &arguments.label {
             command.args(["-L", label]);
         }
-        let done = command.arg("--").arg(path).stdin(Stdio::null()).output();
-        match done {
+        command.arg("--").arg(path).stdin(Stdio::null());
+        match output(command.stdout(Stdio::null()).stderr(Stdio::piped()), interrupt) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(format!("{program}: {}", crate::cause(&error))),
             Ok(done) if done.status.success() => return Ok(()),

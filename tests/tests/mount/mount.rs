@@ -166,7 +166,7 @@ fn abort(path: &Path) -> bool {
     aborted
 }
 
-fn abort_and_unmount(path: &Path) {
+pub(crate) fn abort_and_unmount(path: &Path) {
     abort(path);
     let _ = uvfs_fuse::unmount(path, Unmount::Lazy);
 }

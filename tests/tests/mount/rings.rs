@@ -4,13 +4,19 @@
 //! it as it was.
 
 use super::mount::Mounted;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
-use uvfs_fuse::{Mount, MountOptions, Transport, Unmount};
-use uvfs_tests::{hostile, vfs_over};
+use uvfs_fuse::{Mount, MountOptions, Prepare, Transport, Unmount};
+use uvfs_fuse_device::ring;
+use uvfs_tests::{Watchdog, hostile, vfs_over};
 use uvfs_vfs::{VfsConfig, Waits};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -203,4 +209,156 @@ fn without_rings_the_device_serves_and_a_demand_for_rings_is_refused() {
     let mount = Mount::start(vfs, at.path(), options(Transport::Auto)).unwrap();
     assert_eq!(mount.statistics().queues, 0);
     fs::write(at.path().join("file"), "text").unwrap();
+}
+
+/// Has the kernel refuse `call` with `errno` to all serving threads, where its argument `at` is at least `least`.
+fn refusing(call: libc::c_long, (at, least): (u8, u64), errno: i32) -> Option<Prepare> {
+    let argument = SeccompCondition::new(at, SeccompCmpArgLen::Qword, SeccompCmpOp::Ge, least);
+    let rule = SeccompRule::new(vec![argument.unwrap()]).unwrap();
+    let refuse = SeccompAction::Errno(errno as u32);
+    let target = std::env::consts::ARCH.try_into().unwrap();
+    let rules = BTreeMap::from([(call, vec![rule])]);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, target).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    Some(Box::new(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other)))
+}
+
+/// The argument of io_uring_enter(2) with the completions that it waits for.
+const WAITED_FOR: u8 = 2;
+
+fn prompt_vfs() -> std::sync::Arc<uvfs_vfs::Vfs> {
+    vfs_over(&hostile().claiming(|can| can.waits = Waits::Never), VfsConfig::default())
+}
+
+/// Aborts the connection at `path` if the test hangs.
+fn watched(path: &Path) -> Watchdog {
+    let path = path.to_owned();
+    let rescue = move || super::mount::abort_and_unmount(&path);
+    Watchdog::with_rescue(std::time::Duration::from_secs(90), rescue)
+}
+
+/// Bug: the kernel refused the first io_uring_enter(2) of a ring. The mount hung for every program that looked at it,
+/// and could not be unmounted: the kernel held all requests back until the ring was registered.
+#[test]
+fn a_ring_that_is_refused_makes_the_device_serve() {
+    let Some(_on) = switched(true) else { return };
+    let at = tempfile::tempdir().unwrap();
+    let _watchdog = watched(at.path());
+    for errno in [libc::EOPNOTSUPP, libc::ENOMEM, libc::EIO] {
+        let options = |transport| MountOptions {
+            transport,
+            prepare_thread: refusing(libc::SYS_io_uring_enter, (WAITED_FOR, 0), errno),
+            ..MountOptions::default()
+        };
+        let mount = Mount::start(prompt_vfs(), at.path(), options(Transport::Auto)).unwrap();
+        assert_eq!(mount.statistics().queues, 0);
+        use_files(&at.path().join("files"));
+        mount.unmount(Unmount::Lazy).unwrap();
+        mount.wait();
+        assert!(!mount.failed());
+        let refused = Mount::start(prompt_vfs(), at.path(), options(Transport::Ring)).unwrap_err();
+        assert_eq!(refused.cause().raw_os_error(), Some(errno), "{refused}");
+        assert!(!super::mount::mounted(at.path()));
+    }
+}
+
+/// A session that fails must fail its callers, too: they hung until the daemon was killed.
+fn fails_with_its_callers(options: MountOptions) {
+    let at = tempfile::tempdir().unwrap();
+    let _watchdog = watched(at.path());
+    let mount = Mount::start(prompt_vfs(), at.path(), options).unwrap();
+    let root = rustix::fs::open(at.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+    // The kernel asks the server for totals each time.
+    let totals = root.map(|root| rustix::fs::fstatfs(root));
+    assert!(!matches!(totals, Ok(Ok(_))), "{totals:?}");
+    mount.wait();
+    assert!(mount.failed());
+    mount.unmount(Unmount::Idle).unwrap();
+    assert!(!super::mount::mounted(at.path()));
+}
+
+/// Bug: so it was with a ring that failed while it served.
+#[test]
+fn a_ring_that_fails_while_it_serves_fails_its_callers() {
+    let Some(_on) = switched(true) else { return };
+    for errno in [libc::ENOMEM, libc::EIO] {
+        let prepare_thread = refusing(libc::SYS_io_uring_enter, (WAITED_FOR, 1), errno);
+        fails_with_its_callers(MountOptions { prepare_thread, ..MountOptions::default() });
+    }
+}
+
+/// Bug: the first reader that failed was joined last, or never, and the others served on.
+#[test]
+fn a_device_that_cannot_be_read_fails_its_callers() {
+    let Some(_off) = switched(false) else { return };
+    const LARGE: u64 = 1 << 20;
+    let prepare_thread = refusing(libc::SYS_read, (2, LARGE), libc::EIO);
+    fails_with_its_callers(MountOptions { prepare_thread, ..MountOptions::default() });
+}
+
+/// Bug: a slot kept the pages of the largest write that it had ever had: 256 writers of 1 MiB left 42 MiB resident beside
+/// a budget of 16.
+#[test]
+fn a_ring_returns_the_pages_of_large_writes() {
+    const WRITERS: usize = 40;
+    const WRITE: u64 = 256 << 10;
+    const KEPT: u64 = 4 << 20;
+    let Some(_on) = switched(true) else { return };
+    let Some(mounted) = mounted(Waits::Sometimes) else { return };
+    let before = ring::held_bytes();
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    mounted.hostile.follow(Plan::new().when(On::call(Call::Write), hold));
+    std::thread::scope(|scope| {
+        for at in 0..WRITERS {
+            let path = mounted.path(format!("large-{at}"));
+            scope.spawn(move || fs::write(path, vec![1; WRITE as usize]).unwrap());
+        }
+        gate.wait_for(WRITERS);
+        let in_use = ring::held_bytes() - before;
+        assert!(in_use >= WRITERS as u64 * WRITE, "{in_use} bytes are in use");
+        gate.open();
+    });
+    // Each slot may keep the page of its last answer.
+    let answers = (2 * SLOTS as u64) << 12;
+    let kept = ring::held_bytes() - before;
+    assert!(kept <= KEPT + answers, "{kept} bytes are kept");
+    mounted.end();
+}
+
+/// A small budget has fewer slots, so that requests in flight stay within a part of it.
+#[test]
+fn a_small_budget_has_few_slots() {
+    let Some(_on) = switched(true) else { return };
+    let options = MountOptions { transport: Transport::Ring, ..MountOptions::default() };
+    let config = VfsConfig { cache_bytes: 16 << 20, ..VfsConfig::default() };
+    let hostile = hostile().claiming(|can| can.waits = Waits::Sometimes);
+    let Some(mounted) = Mounted::exactly(hostile, config, options) else { return };
+    let queues = mounted.mount().statistics().queues;
+    let slots = (4 << 20) / queues / ((256 << 10) + 4096);
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    mounted.hostile.follow(Plan::new().when(On::call(Call::Write), hold));
+    let before = ring::held_bytes();
+    let mut core = rustix::thread::CpuSet::new();
+    core.set(0);
+    std::thread::scope(|scope| {
+        for at in 0..64 {
+            let path = mounted.path(format!("large-{at}"));
+            scope.spawn(move || {
+                rustix::thread::sched_setaffinity(None, &core).unwrap();
+                // The budget may refuse some.
+                let _ = fs::write(path, vec![1; 256 << 10]);
+            });
+        }
+        gate.wait_for(1);
+        let in_use = || ring::held_bytes() - before;
+        let most = slots.max(8) as u64 * queues as u64 * (256 << 10);
+        for _ in 0..100 {
+            assert!(in_use() <= most, "{} bytes are in use, {most} allowed", in_use());
+            std::thread::yield_now();
+        }
+        gate.open();
+    });
+    mounted.end();
 }

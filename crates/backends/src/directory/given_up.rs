@@ -31,12 +31,13 @@ use super::shares::Share;
 use crate::lock_order::HOST_FILES;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_vfs::{Error, FileKind, InodeId, OpenMode, Result};
 
-/// Rounds before an open is refused: other opens take given-up descriptors, too.
-const ROUNDS: usize = 4;
+/// Time in which an open gets a share, while others give theirs up or are being opened.
+const SHARE_TIME: Duration = Duration::from_secs(5);
 
 /// The descriptor of an open file, or the data to open it again.
 #[derive(Debug)]
@@ -174,18 +175,22 @@ impl Host {
     /// # Errors
     /// Those of [`super::shares::Shares::take`], if no descriptor can be given up.
     pub(super) fn share(&self, uid: u32) -> Result<Share> {
-        for _ in 0..ROUNDS {
+        let deadline = Instant::now() + SHARE_TIME;
+        loop {
+            let seen = self.shares.changes();
             let error = match self.shares.take(uid) {
                 Ok(share) => return Ok(share),
                 Err(error) => error,
             };
             let of = matches!(error, Error::TooManyOwnFiles).then_some(uid);
             let candidates = self.files.candidates(of, self.shares.batch());
-            if candidates.iter().filter(|file| self.give_up(file)).count() == 0 {
+            let given_up = candidates.iter().filter(|file| self.give_up(file)).count();
+            // Other opens take given-up descriptors, too.
+            let is_hopeless = given_up == 0 && !self.shares.wait(seen, of, deadline);
+            if is_hopeless || Instant::now() >= deadline {
                 return Err(error);
             }
         }
-        self.shares.take(uid)
     }
 
     /// Whether the descriptor of an open `node` may ever be given up.
@@ -206,7 +211,10 @@ impl Host {
         let open = Arc::new(self.open_again(file)?);
         self.counters.had_again.hit();
         match share {
-            Some(Ok(share)) => Ok(file.descriptor.restore(open, share)),
+            Some(Ok(mut share)) => {
+                let _opening = share.opened();
+                Ok(file.descriptor.restore(open, share))
+            }
             // For this once, from the reserve for short requests.
             _ => Ok(open),
         }
@@ -219,10 +227,15 @@ impl Host {
 
     /// Gives the descriptor of `file` up, if it can be had again; whether it was.
     fn give_up(&self, file: &OpenHostFile) -> bool {
-        if self.open_again(file).is_err() {
-            // ORDERING: Relaxed; a hint.
-            file.descriptor.may_go.store(false, Relaxed);
-            return false;
+        match self.open_again(file) {
+            Ok(_) => {}
+            // No descriptor is left for the try. That passes.
+            Err(Error::TooManyFiles) => return false,
+            Err(_) => {
+                // ORDERING: Relaxed; a hint.
+                file.descriptor.may_go.store(false, Relaxed);
+                return false;
+            }
         }
         let gone = file.descriptor.give_up(&file.node);
         if gone.is_some() {
@@ -321,6 +334,46 @@ mod tests {
         files.iter().for_each(|&file| scratch.backend.open_files().close(file));
         assert_eq!(scratch.counter("files_open"), 0);
         assert!(text(&scratch, create(&scratch, "last")).is_empty());
+    }
+
+    fn opens_in_flight() {
+        let scratch = Scratch::new();
+        let host = &scratch.backend.host;
+        let mut opening = Vec::new();
+        while let Ok(share) = host.shares.take(7) {
+            opening.push(share);
+        }
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| host.share(7).map(drop));
+            let others = scope.spawn(|| host.share(8).map(drop));
+            others.join().unwrap().expect("other users have a part");
+            while host.shares.waiting() == 0 {
+                assert!(!waits.is_finished(), "it did not wait");
+                std::thread::yield_now();
+            }
+            // The first of them is open now, and may be given up.
+            let share = opening.pop().unwrap();
+            let file = create(&scratch, "first");
+            let open = scratch.backend.host.opened(file).unwrap();
+            let node = open.node.clone();
+            let descriptor = scratch.backend.host.open_again(&open).unwrap();
+            host.keep_open(OpenHostFile::new(node, descriptor, OpenMode::READ_WRITE), share);
+            waits.join().unwrap().unwrap();
+        });
+        // Nothing is being opened: a refusal comes at once.
+        opening.iter_mut().for_each(|share| drop(share.opened()));
+        while let Ok(mut share) = host.shares.take(7) {
+            drop(share.opened());
+            opening.push(share);
+        }
+        assert!(matches!(host.share(7), Err(Error::TooManyOwnFiles)));
+    }
+
+    /// Bug: of 300 programs that opened a file each at once, a few got EMFILE: all shares belonged to files that were
+    /// still being opened, of which none could be given up.
+    #[test]
+    fn an_open_waits_for_those_that_are_being_opened() {
+        with_few_descriptors("an_open_waits_for_those_that_are_being_opened", opens_in_flight);
     }
 
     /// Bug: LTP's creat05, open04 and fcntl12 hold as many files open as they may: they got ENFILE, not their own

@@ -167,7 +167,9 @@ impl uvfs_vfs::OpenFiles for Host {
 
 impl Host {
     /// Adds `file` to those that are open, which counts as `share`.
-    pub(super) fn keep_open(&self, file: OpenHostFile, share: Share) -> FileId {
+    pub(super) fn keep_open(&self, file: OpenHostFile, mut share: Share) -> FileId {
+        // Until the file is added.
+        let _opening = share.opened();
         file.descriptor.kept(share, self.may_give_up(&file.node));
         self.files.add(file)
     }

@@ -4,7 +4,10 @@
 //! Counts. `O_PATH` descriptors: [`super::descriptor`].
 //!
 //! # Concurrency
-//! One lock, taken by an open and by the close that ends it, and held for a few instructions.
+//! One lock, taken by an open and by the close that ends it, and held for a few instructions. A share is *opening* until
+//! its file is among the open ones: only then can other opens have its descriptor given up. An open that finds all
+//! shares taken waits for those that are opening ([`Shares::wait`]). A change counts before its waiters wake, and a
+//! waiter names the count from before its search, so it misses none.
 //!
 //! # Why
 //! Every open file takes a descriptor of this process, whose limit all users share. One program with 20,000 open files
@@ -17,7 +20,8 @@
 use crate::lock_order::HOST_FILES;
 use std::collections::HashMap;
 use std::sync::Arc;
-use uvfs_concurrent::lock::Mutex;
+use std::time::Instant;
+use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_vfs::{Error, Result};
 
 /// Descriptors that a limit leaves to requests of a moment, at least, if it is not tiny.
@@ -33,12 +37,36 @@ pub(super) struct Shares {
     total_max: usize,
     /// Limit for one user.
     user_max: usize,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     total: usize,
     users: HashMap<u32, usize>,
+    /// Shares whose files are still being opened, each with its user.
+    opening: HashMap<u32, usize>,
+    /// Shares that were returned, or whose files are open by now.
+    changes: u64,
+    waiting: usize,
+}
+
+impl State {
+    fn opened(&mut self, uid: u32) {
+        lessen(&mut self.opening, uid);
+        self.changes += 1;
+    }
+}
+
+/// Takes one from the count of `uid`.
+fn lessen(counts: &mut HashMap<u32, usize>, uid: u32) {
+    let left = counts.get_mut(&uid).map(|count| {
+        *count -= 1;
+        *count
+    });
+    if left == Some(0) {
+        counts.remove(&uid);
+    }
 }
 
 /// The right to keep one open file; returned when dropped.
@@ -46,6 +74,22 @@ struct State {
 pub(super) struct Share {
     shares: Arc<Shares>,
     uid: u32,
+    is_opening: bool,
+}
+
+/// Dropped when the file of a share is among the open ones.
+#[must_use]
+pub(super) struct Opening {
+    shares: Arc<Shares>,
+    uid: u32,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let mut state = self.shares.state.lock();
+        state.opened(self.uid);
+        self.shares.tell(&state);
+    }
 }
 
 impl Shares {
@@ -55,7 +99,7 @@ impl Shares {
         let total_max = limit.saturating_sub(kept.min(limit / 4) + reserve).max(2);
         let user_max = (total_max - total_max / 4).max(1);
         let state = Mutex::new(&HOST_FILES, State::default());
-        Arc::new(Self { state, total_max, user_max })
+        Arc::new(Self { state, total_max, user_max, changed: Condvar::default() })
     }
 
     /// One open file more of user `uid`. Taken before the file is opened, or even made.
@@ -70,8 +114,43 @@ impl Shares {
         }
         *held += 1;
         state.total += 1;
+        *state.opening.entry(uid).or_default() += 1;
         drop(state);
-        Ok(Share { shares: self.clone(), uid })
+        Ok(Share { shares: self.clone(), uid, is_opening: true })
+    }
+
+    /// Counts changes, for [`Shares::wait`].
+    pub(super) fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// Waits for a change after `seen`, as long as files are being opened: of `uid`, or of any user. Returns false if
+    /// none are, or at `deadline`.
+    pub(super) fn wait(&self, seen: u64, uid: Option<u32>, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_awaited =
+                uid.map_or(!state.opening.is_empty(), |uid| state.opening.contains_key(&uid));
+            if state.changes != seen || !is_awaited || left.is_zero() {
+                return state.changes != seen && !left.is_zero();
+            }
+            state.waiting += 1;
+            self.changed.wait_for(&mut state, left);
+            state.waiting -= 1;
+        }
+    }
+
+    fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Opens that wait for a share.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 }
 
@@ -86,19 +165,24 @@ impl Share {
     pub(super) fn uid(&self) -> u32 {
         self.uid
     }
+
+    /// The share is about to go to an open file; drop the result when other opens find that file.
+    pub(super) fn opened(&mut self) -> Option<Opening> {
+        let was_opening = std::mem::take(&mut self.is_opening);
+        was_opening.then(|| Opening { shares: self.shares.clone(), uid: self.uid })
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.shares.state.lock();
         state.total -= 1;
-        let left = state.users.get_mut(&self.uid).map(|held| {
-            *held -= 1;
-            *held
-        });
-        if left == Some(0) {
-            state.users.remove(&self.uid);
+        lessen(&mut state.users, self.uid);
+        match self.is_opening {
+            true => state.opened(self.uid),
+            false => state.changes += 1,
         }
+        self.shares.tell(&state);
     }
 }
 

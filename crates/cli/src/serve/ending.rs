@@ -185,7 +185,9 @@ impl<'a> Ending<'a> {
     /// A session that was cut off has left its mount in the tree, failing every request.
     fn is_cut(&self) -> bool {
         let place = &self.live.mountpoint;
-        let cut = matches!(rustix::fs::stat(place), Err(Errno::NOTCONN));
+        // A failed session's mount is not looked at: its kernel may hold the question back.
+        let cut =
+            self.live.mount.failed() || matches!(rustix::fs::stat(place), Err(Errno::NOTCONN));
         if cut {
             let text = format!("{}: the kernel's connection was cut; unmounted", place.display());
             tell(Level::Warn, &text);

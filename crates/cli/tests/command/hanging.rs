@@ -6,10 +6,10 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 /// The daemon of the source, stopped; it continues when dropped.
-struct Stopped(Pid);
+pub(crate) struct Stopped(Pid);
 
 impl Stopped {
-    fn new(daemon: Pid) -> Self {
+    pub(crate) fn new(daemon: Pid) -> Self {
         rustix::process::kill_process(daemon, Signal::STOP).expect("our own daemon");
         let stopped = Self(daemon);
         let tasks = format!("/proc/{}/task", daemon.as_raw_nonzero());

@@ -9,6 +9,7 @@ mod companion;
 mod completions;
 mod config;
 mod doctor;
+mod ends;
 mod exit_status;
 mod fstab;
 mod hanging;

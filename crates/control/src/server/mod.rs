@@ -69,8 +69,13 @@ const WAITS_TIME: Duration = Duration::from_secs(1);
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Time in which another daemon has put its socket in place, or removed it.
 const ALONE_TIME: Duration = Duration::from_secs(1);
-/// Time in which replies under way are finished when the daemon ends.
-const REPLIES_TIME: Duration = Duration::from_secs(5);
+/// Time in which replies under way are finished when the daemon ends. Short in tests, which see that the client of the
+/// end has more.
+const REPLIES_TIME: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
+/// Time in which the client that requested the end has its verdict: the system call that unmounts may return long after
+/// the mount has ended.
+const ENDS_TIME: Duration = Duration::from_secs(60);
 
 /// The scope of a mount's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,6 +214,8 @@ struct ClientLoad {
     clients: AtomicUsize,
     /// Requests read and not yet replied to.
     requests: AtomicUsize,
+    /// Of these, requests for the end, until the client has the verdict.
+    ends: AtomicUsize,
     /// Cleanings and commits under way.
     long: AtomicUsize,
     /// Threads that carry out a request for which no client waits any more.
@@ -281,9 +288,16 @@ impl Drop for Server {
         self.load.is_ending.store(true, Release);
         // No more clients are accepted: the accepting thread ends.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        let deadline = Instant::now() + REPLIES_TIME;
-        // ORDERING: Acquire, partner the Release in `UnderWay`: the reply was sent.
-        while self.load.requests.load(Acquire) > 0 && Instant::now() < deadline {
+        let began = Instant::now();
+        // ORDERING: Acquire, both, partner the Release in `UnderWay`: the reply was sent.
+        while self.load.requests.load(Acquire) > 0 {
+            let limit = match self.load.ends.load(Acquire) {
+                0 => REPLIES_TIME,
+                _ => ENDS_TIME,
+            };
+            if began.elapsed() >= limit {
+                break;
+            }
             thread::sleep(Duration::from_millis(1));
         }
         let _alone = Alone::at(&self.path);
@@ -390,12 +404,14 @@ fn converse(mut stream: UnixStream, context: &ClientContext, is_last: bool) -> i
                 return Err(error);
             }
         };
-        let request = UnderWay::begin(load);
+        let parsed = serde_json::from_str(&line);
+        let ends = matches!(parsed, Ok(Request::Unmount { .. }));
+        let request = (UnderWay::begin(&load.requests), ends.then(|| UnderWay::begin(&load.ends)));
         // Declared later, so dropped first: when no request is in progress, nothing refers to it.
         let Some(served) = context.served.upgrade() else {
             return stream.write_all(Reply::refused("the mount has ended").to_line().as_bytes());
         };
-        let answer = match serde_json::from_str(&line) {
+        let answer = match parsed {
             Ok(request @ Request::Unmount { .. }) => answer(request, &served, &stream, load),
             Ok(_) if is_last => Answer::Last(Reply::refused(TOO_MANY)),
             Ok(request) => answer(request, &served, &stream, load),
@@ -423,20 +439,20 @@ fn converse(mut stream: UnixStream, context: &ClientContext, is_last: bool) -> i
 
 /// A request that was read and not yet replied to.
 #[derive(Debug)]
-struct UnderWay<'a>(&'a ClientLoad);
+struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
-    fn begin(load: &'a ClientLoad) -> Self {
+    fn begin(count: &'a AtomicUsize) -> Self {
         // ORDERING: Relaxed; counted before the request can end anything.
-        load.requests.fetch_add(1, Relaxed);
-        Self(load)
+        count.fetch_add(1, Relaxed);
+        Self(count)
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         // ORDERING: Release, partner the Acquire in `Server::drop`: the reply was sent.
-        self.0.requests.fetch_sub(1, Release);
+        self.0.fetch_sub(1, Release);
     }
 }
 

@@ -12,6 +12,8 @@ struct Fake {
     hangs: AtomicBool,
     /// Cleanings that ended.
     cleaned: AtomicUsize,
+    /// The system call that unmounts does not return.
+    unmounts: AtomicBool,
 }
 
 impl Served for Fake {
@@ -64,7 +66,12 @@ impl Served for Fake {
     fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
         match self.busy.load(Relaxed) && !lazy {
             true => Err(UnmountError { cause: "in use".into(), busy: true }),
-            false => Ok(()),
+            false => {
+                while self.unmounts.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            }
         }
     }
     fn waits(&self) -> Waits {
@@ -112,6 +119,34 @@ fn a_verdict_that_comes_with_the_end_is_sent() {
     assert_eq!(load.last_line(|| {}), LastLine::NotYet);
     load.is_ending.store(true, Release);
     assert_eq!(load.last_line(|| {}), LastLine::None);
+}
+
+/// Bug: umount(2) took more than five seconds, and returned after the mount had ended. The daemon ended meanwhile without
+/// an answer, and `uvfs unmount` took that for a failure, although all was written.
+#[test]
+fn the_client_of_a_slow_end_gets_its_verdict() {
+    let (_folder, path, server, fake) = serve();
+    fake.unmounts.store(true, Relaxed);
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"{\"op\":\"unmount\",\"lazy\":false}\n").unwrap();
+    while !server.is_asked_to_end() {
+        thread::yield_now();
+    }
+    let (ended, end) = std::sync::mpsc::channel();
+    let ending = thread::spawn(move || {
+        server.tell_end(Verdict { files: 3, ..Verdict::default() });
+        drop(server);
+        ended.send(()).unwrap();
+    });
+    assert!(end.recv_timeout(4 * REPLIES_TIME).is_err(), "it did not wait for its client");
+    fake.unmounts.store(false, Relaxed);
+    let mut lines = BufReader::new(client).lines();
+    let answer = lines.next().unwrap().unwrap();
+    assert!(answer.contains("\"ok\":true"), "{answer}");
+    let verdict = lines.next().unwrap().unwrap();
+    assert!(verdict.contains("\"files\":3"), "{verdict}");
+    drop(lines);
+    ending.join().unwrap();
 }
 
 #[test]

@@ -5,12 +5,16 @@
 //!
 //! # Concurrency
 //! Readers take turns at the device. With rings, each core has a thread for its queue, and one reader stays for
-//! requests that come by the device alone (FORGET, INTERRUPT).
+//! requests that come by the device alone (FORGET, INTERRUPT). A queue's thread first registers its slots and then waits
+//! for [`Session::serve`]: the kernel holds all requests back until every queue is registered, and for ever if one is
+//! refused. So a refusal has to be known while the mount can still be replaced by one without rings. A session ends
+//! with the first thread that fails, and does not wait for the others: its caller must cut the connection.
 
 use super::KernelCache;
 use super::decode::{Decoded, decode, listing};
 use super::greeting::{self, Agreed};
 use super::reply::{KernelReply, Way};
+use crate::buffers;
 use crate::direct::BACKGROUND_MAX;
 use crate::dispatch::{Dispatcher, Readers};
 use crate::lock_order::FUSE_RING;
@@ -18,7 +22,9 @@ use crate::server::{Request as Asked, Sender, Server};
 use crate::work::Work;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, Sender as Channel};
+use std::thread;
+use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_fuse_device::Device;
 use uvfs_fuse_device::ring::{self, Queue, Sizes, Stopper};
@@ -33,6 +39,12 @@ const RING_WRITE_MAX: usize = 256 << 10;
 /// requests that wait must leave some to others. More than this many waiting requests of one core delay its hits.
 const RING_SLOTS_PROMPT: usize = 8;
 const RING_SLOTS: usize = 2 * BACKGROUND_MAX as usize;
+/// The slots of all queues together may use one of so many parts of the budget, unless these are fewer slots than
+/// [`RING_SLOTS_PROMPT`] for each.
+const RING_BUDGET_PART: u64 = 4;
+/// Failed reads of the device, one after the other, that a reader survives, and the pause after each.
+const FAILURES_MAX: u32 = 20;
+const FAILURE_PAUSE: Duration = Duration::from_millis(5);
 /// The kernel's switch, which only root sets.
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 const NOT_OFFERED: &str = "the kernel offers no rings: they need Linux 6.14, and as root \
@@ -55,6 +67,38 @@ pub(crate) struct Session {
     taker: Arc<Taker>,
     readers: usize,
     queues: Vec<Queue>,
+    /// Threads that have registered their queues and wait for a word to serve them.
+    registered: Vec<Registered>,
+    ends: (Channel<Ended>, Receiver<Ended>),
+}
+
+/// How a thread that takes requests has ended.
+type Ended = io::Result<()>;
+
+/// A thread that has registered its queue. Without a word it ends, and closes its ring.
+struct Registered {
+    serve: Channel<()>,
+    stopper: Stopper,
+    thread: thread::JoinHandle<()>,
+}
+
+/// Reports the end of a thread when it is dropped, so also after a panic.
+struct Report {
+    to: Channel<Ended>,
+    ended: Ended,
+}
+
+impl Report {
+    fn new(to: Channel<Ended>) -> Self {
+        Self { to, ended: Err(io::Error::other("a thread that takes requests panicked")) }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // A session that has failed listens no more.
+        let _ = self.to.send(std::mem::replace(&mut self.ended, Ok(())));
+    }
 }
 
 /// Takes messages.
@@ -105,7 +149,7 @@ impl Session {
         let waits = server.vfs.capabilities().waits;
         let slots = match waits {
             Waits::Never => RING_SLOTS_PROMPT,
-            Waits::Sometimes => RING_SLOTS,
+            Waits::Sometimes => slots_within(server.vfs.statistics().budget.limit_bytes),
         };
         let queues = match transport {
             Transport::Device => Vec::new(),
@@ -131,54 +175,116 @@ impl Session {
         // ORDERING: Relaxed; no thread reads requests yet.
         dispatcher.passthrough().store(agreed.passthrough, Relaxed);
         let taker = Arc::new(Taker { device, dispatcher, agreed });
-        Ok(Self { taker, readers, queues })
+        Ok(Self { taker, readers, queues, registered: Vec::new(), ends: mpsc::channel() })
     }
 
     pub(crate) fn connection(&self) -> Connection {
         Connection {
             device: self.taker.device.clone(),
             passthrough: self.taker.dispatcher.passthrough().clone(),
-            queues: self.queues.len(),
+            queues: self.queues.len() + self.registered.len(),
             readers: self.readers,
         }
     }
 
-    /// Serves requests until the mount ends.
-    pub(crate) fn serve(self) -> io::Result<()> {
-        let start = |name: String, serve: Box<dyn FnOnce() -> io::Result<()> + Send>| {
-            std::thread::Builder::new().name(name).spawn(serve)
-        };
-        let stoppers: Arc<[Stopper]> = self.queues.iter().map(Queue::stopper).collect();
-        let mut queues: Vec<JoinHandle<io::Result<()>>> = Vec::new();
-        for (core, queue) in self.queues.into_iter().enumerate() {
-            let taker = self.taker.clone();
+    /// Registers all queues with the kernel, each on a thread of its own; serves none yet.
+    ///
+    /// # Errors
+    /// The refusal of a queue. The kernel then sends no request at all, so the mount has to be ended.
+    pub(crate) fn register(&mut self) -> io::Result<()> {
+        let (report, reports) = mpsc::channel();
+        for (core, mut queue) in std::mem::take(&mut self.queues).into_iter().enumerate() {
+            let (taker, report) = (self.taker.clone(), report.clone());
             let device = Arc::new(taker.device.try_clone()?);
-            let serve = move || taker.serve_queue(queue, &device);
-            queues.push(start(format!("uvfs-queue-{core}"), Box::new(serve))?);
+            let (serve, word) = mpsc::channel();
+            let (stopper, ended) = (queue.stopper(), self.ends.0.clone());
+            let run = move || {
+                let done = queue.register();
+                let failed = done.is_err();
+                let _ = report.send(done);
+                drop(report);
+                if failed || word.recv().is_err() {
+                    return;
+                }
+                let mut ended = Report::new(ended);
+                ended.ended = taker.serve_queue(queue, &device);
+            };
+            let name = format!("uvfs-queue-{core}");
+            let thread = thread::Builder::new().name(name).spawn(run)?;
+            self.registered.push(Registered { serve, stopper, thread });
         }
-        let mut readers: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+        drop(report);
+        let mut registered = Ok(());
+        for _ in 0..self.registered.len() {
+            let died = |_| Err(io::Error::other("the thread of a queue panicked"));
+            registered = registered.and(reports.recv().unwrap_or_else(died));
+        }
+        registered
+    }
+
+    /// Ends a session that is not served, with all its descriptors of the device.
+    pub(crate) fn abandon(self) {
+        for Registered { serve, thread, .. } in self.registered {
+            drop(serve);
+            // It reported its failure, if it had one.
+            let _ = thread.join();
+        }
+    }
+
+    /// Serves requests until the mount ends.
+    ///
+    /// # Errors
+    /// The first failure of a thread. Other threads may still serve, until the connection is cut; then end the server.
+    pub(crate) fn serve(self) -> io::Result<()> {
+        let mut stoppers = Vec::new();
+        let mut threads = self.readers + self.registered.len();
+        for Registered { serve, stopper, .. } in self.registered {
+            // The thread waits for it.
+            let _ = serve.send(());
+            stoppers.push(stopper);
+        }
+        let stoppers: Arc<[Stopper]> = stoppers.into();
+        let give_up = |error| {
+            stoppers.iter().for_each(Stopper::abandon);
+            Err(error)
+        };
         for at in 0..self.readers {
             let (taker, stoppers) = (self.taker.clone(), stoppers.clone());
-            let device = Arc::new(taker.device.try_clone()?);
-            let serve = move || {
-                // Also by an error or a panic: with no slot left to the kernel, a queue hears of the end from here alone.
-                let _stop = StopQueues(stoppers);
-                taker.read(&device)
+            let device = match taker.device.try_clone() {
+                Ok(device) => Arc::new(device),
+                Err(error) => return give_up(error),
             };
-            readers.push(start(format!("uvfs-reader-{at}"), Box::new(serve))?);
+            let ended = self.ends.0.clone();
+            let serve = move || {
+                let mut ended = Report::new(ended);
+                // Also by an error or a panic: with no slot left to the kernel, a queue learns of the end from here alone.
+                let _stop = StopQueues(stoppers);
+                ended.ended = taker.read(&device);
+            };
+            let started = thread::Builder::new().name(format!("uvfs-reader-{at}")).spawn(serve);
+            if let Err(error) = started {
+                return give_up(error);
+            }
         }
-        let panicked = |_| Err(io::Error::other("a thread that takes requests panicked"));
-        for queue in queues {
-            // The kernel waits for a queue that it refused, so nothing else would end.
-            queue.join().unwrap_or_else(panicked)?;
-        }
-        let mut served = Ok(());
-        for reader in readers {
-            served = served.and(reader.join().unwrap_or_else(panicked));
+        drop(self.ends.0);
+        while threads > 0 {
+            let lost = |_| Err(io::Error::other("a thread that takes requests was lost"));
+            if let Err(error) = self.ends.1.recv().unwrap_or_else(lost) {
+                return give_up(error);
+            }
+            threads -= 1;
         }
         self.taker.dispatcher.server().end();
-        served
+        Ok(())
     }
+}
+
+/// Slots of each queue of a store that may wait, where the caches have `budget_bytes`.
+fn slots_within(budget_bytes: u64) -> usize {
+    let cores = u64::from(ring::cores().unwrap_or(1)).max(1);
+    let slot_bytes = Sizes::slot_bytes(RING_WRITE_MAX) as u64;
+    let slots = budget_bytes / RING_BUDGET_PART / cores / slot_bytes;
+    usize::try_from(slots).unwrap_or(RING_SLOTS).clamp(RING_SLOTS_PROMPT, RING_SLOTS)
 }
 
 /// A queue for each core, of which the kernel does not know yet.
@@ -190,12 +296,12 @@ fn rings(device: &Device, slots: usize) -> io::Result<Vec<Queue>> {
         Ok(enabled) if enabled.trim() == "Y" => {}
         _ => return Err(io::Error::new(io::ErrorKind::Unsupported, NOT_OFFERED)),
     }
-    let sizes = Sizes { slots, payload_bytes: RING_WRITE_MAX };
+    let sizes = Sizes { slots, payload_bytes: RING_WRITE_MAX, kept_bytes: buffers::KEPT_MAX };
     (0..ring::cores()?).map(|core| Queue::new(device, core, sizes, &FUSE_RING)).collect()
 }
 
 impl Taker {
-    /// Serves the requests of a core until the mount ends. A refused queue ends the mount: the kernel would wait for it.
+    /// Serves the requests of a core until the mount ends.
     fn serve_queue(&self, queue: Queue, device: &Arc<Device>) -> io::Result<()> {
         queue.serve(|arrival| {
             let (header, _) =
@@ -206,11 +312,24 @@ impl Taker {
         })
     }
 
-    /// Reads requests until the mount ends.
+    /// Reads requests until the mount ends. Repeats a failed read: the kernel may lack memory for a moment.
     fn read(&self, device: &Arc<Device>) -> io::Result<()> {
         // Its pages are the kernel's zero page until a message fills them.
         let mut buffer = Aligned::zeroed(self.agreed.message_bytes);
-        while let Some(length) = device.receive(&mut buffer)? {
+        let mut failures = 0;
+        loop {
+            let length = match device.receive(&mut buffer) {
+                Ok(None) => break,
+                Ok(Some(length)) => length,
+                Err(error) if failures == FAILURES_MAX => return Err(error),
+                Err(error) => {
+                    log::debug!("a read of the device failed: {error}");
+                    failures += 1;
+                    thread::sleep(FAILURE_PAUSE);
+                    continue;
+                }
+            };
+            failures = 0;
             let request = self.agreed.dialect.parse(&buffer[..length]);
             if self.take(device, request, Way::Device) == More::No {
                 break;

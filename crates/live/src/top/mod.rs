@@ -29,7 +29,7 @@ use ratatui_core::terminal::Terminal;
 use sample::{Sample, Sampler};
 use screen::{Ansi, Screen};
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -37,6 +37,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use ui::{Action, Place, Ui};
 use uvfs_client as client;
+use uvfs_client::state::State;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::policies::PolicyRequest;
 use uvfs_terminal::interrupt::Interrupt;
@@ -110,10 +111,29 @@ fn lines(
             }
         };
         // The reader of the output has ended: so does this command.
-        if !output::is_read(&text) || arguments.once {
+        let is_read = output::is_read(&text);
+        if arguments.once {
+            see_served(&figures, &arguments.mountpoints)?;
+        }
+        if !is_read || arguments.once {
             return Ok(ExitCode::SUCCESS);
         }
     }
+}
+
+/// Refuses a picture of a mount that was asked for by name and that no daemon answers for.
+fn see_served(figures: &Figures, named: &[PathBuf]) -> Result<(), Failure> {
+    for path in named {
+        let mount = mountinfo::find(path)?;
+        client::reach(&mount)?;
+        let place = mount.mountpoint.to_string_lossy();
+        let shown = figures.mounts.iter().find(|one| *one.mountpoint == *place);
+        if let Some(one) = shown.filter(|one| one.state != State::Served) {
+            let state = one.state.word();
+            return Err(Failure::refused(format!("{place}: {state}; `uvfs mounts` says more")));
+        }
+    }
+    Ok(())
 }
 
 /// Every mount as the screen would show it.
@@ -156,7 +176,7 @@ fn line(mount: &MountFigures) -> String {
     let parts = [memory.program_bytes, memory.names_bytes, memory.pages_bytes];
     let used = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
     let mountpoint = shown(&mount.mountpoint);
-    if mount.state != uvfs_client::state::State::Served {
+    if mount.state != State::Served {
         return format!("{:>84}  {mountpoint}\n", mount.state.word());
     }
     format!(
