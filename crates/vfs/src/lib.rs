@@ -56,7 +56,7 @@ pub use backend::{
     Writes, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
-pub use caller::{Caller, Checks, GroupList, GroupReader, Groups, SetIds};
+pub use caller::{Caller, Checks, GroupList, GroupReader, Groups, NewOwner, SetIds};
 pub use clean::{
     Amount, CHILDREN_MAX, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
     ResidentChild, ResidentDirectory, ResidentLevel, Tally,

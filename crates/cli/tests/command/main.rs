@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod doctor;
 mod exit_status;
+mod fakeroot;
 mod fstab;
 mod hanging;
 mod images;

@@ -23,7 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Refusal;
-use uvfs_vfs::{Caller, Checks, Error, Groups, Node, Origin, Resident, ResolveMode, SetIds, Vfs};
+use uvfs_vfs::{
+    Caller, Checks, Error, Groups, NewOwner, Node, Origin, Resident, ResolveMode, SetIds, Vfs,
+};
 
 /// The directory `path` of the file system; no link on the way is followed.
 ///
@@ -38,6 +40,7 @@ pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
         groups: Groups::Known(groups.iter().map(|group| group.as_raw()).collect()),
         checks: Checks::Done,
         set_ids: SetIds::default(),
+        new_owner: NewOwner::default(),
         origin: Origin::default(),
     };
     let root = vfs.root_directory(caller).with_resolve(ResolveMode::NO_SYMLINKS);
