@@ -33,6 +33,7 @@ Examples:
                                            whole in a crash
   uvfs mount disk.img /mnt/disk --read-only
                                            an ext2, 3 or 4 image, never written
+  uvfs mount disk.img ~/disk --fakeroot    another user's, with all rights
   uvfs mount 'disk.img?partition=1' /mnt/disk
                                            a partition of it; ?offset=1M
   uvfs mount s3://bucket/data /mnt/data    an object store;
@@ -239,6 +240,14 @@ pub(crate) struct MountArguments {
     /// Allow access by other users; permissions are checked for each of them
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Be root in a disk image or a `memory:` file system as an ordinary user: the mounting user may read, change,
+    /// chown and remove all in it, whatever its owners and modes. They stay visible, and bind other users (--allow-other)
+    #[arg(long)]
+    pub(crate) fakeroot: bool,
+    /// With --fakeroot, the owner of new objects, in numbers or names [default: the owner and the group of their
+    /// directory]
+    #[arg(long, value_name = "UID[:GID]", allow_hyphen_values = true)]
+    pub(crate) new_owner: Option<String>,
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -25,6 +25,7 @@ mod completion;
 mod config;
 mod daemon;
 mod doctor;
+mod fake_root;
 mod flags;
 mod fstab;
 mod holders;

@@ -320,13 +320,15 @@ mod tests {
     fn options_of_fstab_are_those_of_the_command_with_dash_or_underscore() {
         assert_eq!(
             options(
-                "rw,_netdev,cache_size=2G,page-cache=write-back,allow_other,ro,x-systemd.automount"
+                "rw,_netdev,cache_size=2G,page-cache=write-back,allow_other,ro,x-systemd.automount,fakeroot,new_owner=7"
             ),
             Ok([
                 "--cache-size=2G",
                 "--page-cache=write-back",
                 "--allow-other",
                 "--read-only",
+                "--fakeroot",
+                "--new-owner=7",
                 "--name=dir:/srv"
             ]
             .map(str::to_owned)

@@ -11,6 +11,7 @@
 use crate::Failure;
 use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
+use crate::fake_root;
 use crate::flags::{Atime, MountArguments, PageCache, TransportFlag};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
@@ -33,7 +34,7 @@ use uvfs_ext::Image;
 use uvfs_ext_write::{DataMode, WithoutBarriers, WriteDevice};
 use uvfs_fuse::Transport;
 use uvfs_image_tools::{Access, Part, Spec, Writable, reductions};
-use uvfs_vfs::{READ_AHEAD_MAX, Timeouts, VfsConfig};
+use uvfs_vfs::{NewOwner, READ_AHEAD_MAX, Timeouts, VfsConfig};
 
 /// Default lifetimes: a request to a host is cheap, and a bucket charges for each.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -167,6 +168,8 @@ pub(crate) struct Plan {
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
     pub(crate) transport: Transport,
+    /// The owner of what the mounting user makes, if that user has all rights.
+    pub(crate) fake_root: Option<NewOwner>,
     /// The kernel's read-ahead; `None` for the kernel's default.
     pub(crate) kernel_read_ahead_kib: Option<u32>,
     /// The directories that are marked from the start.
@@ -181,6 +184,10 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Options {
     pub(crate) allow_other: bool,
+    pub(crate) fakeroot: bool,
+    /// As it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_owner: Option<String>,
     pub(crate) read_only: bool,
     pub(crate) watch: bool,
     pub(crate) passthrough: bool,
@@ -211,6 +218,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let overhead = Overhead::here(readers);
     let source = source_of(arguments)?;
     check_writing(arguments, &source)?;
+    let fake_root = fake_root::read(arguments, &source)?;
     let mut config = config(arguments, overhead, &source)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
@@ -241,10 +249,12 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     });
     let options = Options {
         allow_other: arguments.allow_other,
+        fakeroot: arguments.fakeroot,
+        new_owner: arguments.new_owner.clone(),
         read_only: arguments.read_only || store.is_read_only(),
         watch: arguments.watch,
         control_dir: !arguments.no_control_dir,
-        passthrough: !arguments.no_passthrough && !caches_pages(arguments),
+        passthrough: !arguments.no_passthrough && !caches_pages(arguments) && !arguments.fakeroot,
         transport: (arguments.transport != TransportFlag::Auto).then(|| show(arguments.transport)),
         page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
@@ -269,6 +279,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         overhead,
         readers,
         transport: arguments.transport.into(),
+        fake_root,
         kernel_read_ahead_kib,
         policies,
         name,

@@ -16,9 +16,10 @@ mod whereabouts;
 use crate::Failure;
 use crate::checks;
 use crate::daemon;
+use crate::fake_root;
 use crate::flags::MountArguments;
 use crate::fstab;
-use crate::logger;
+use crate::logger::{self, tell};
 use crate::memory::{self, Machine, Overhead};
 use crate::mountinfo;
 use crate::notify;
@@ -320,6 +321,7 @@ impl Live {
 fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let source = plan.store.name();
     let path = plan.store.path().map(Path::to_path_buf);
+    let is_image = matches!(plan.store, Store::Image(_));
     let place = plan.store.host_path().and_then(Place::of);
     let reach = plan.store.reach();
     let vfs = match plan.store {
@@ -360,10 +362,15 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         Failure::refused(format!("source {source}: {error}{remedy}"))
     })?;
     let policies = mark(&vfs, &plan.policies)?;
+    let hint = match is_image && plan.fake_root.is_none() {
+        true => fake_root::hint(&vfs, plan.options.read_only),
+        false => None,
+    };
     let sandbox = Arc::new(OnceLock::new());
     let options = MountOptions {
         source_name: plan.name,
         allow_other: plan.options.allow_other,
+        fake_root: plan.fake_root,
         read_only: plan.options.read_only,
         readers: plan.readers,
         transport: plan.transport,
@@ -376,6 +383,9 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
         .map_err(|error| not_mounted(&error))?;
+    if let Some(hint) = hint {
+        tell(log::Level::Warn, &format!("{source}: {hint}"));
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Ok(Arc::new(Live {
         mount,

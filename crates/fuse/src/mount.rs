@@ -21,7 +21,7 @@ use crate::helper;
 use crate::lock_order;
 use crate::mount_error::MountError;
 use crate::notify::Notifier;
-use crate::server::{Server, Settings};
+use crate::server::{FakeRoot, Server, Settings};
 use crate::statistics::MountStatistics;
 use crate::transport::{Connection, Session, Transport};
 use crate::work::Work;
@@ -47,7 +47,7 @@ use uvfs_control::cleaned::Cleaned;
 use uvfs_control::level::AskedOf;
 use uvfs_control::mounts::{self, Device};
 use uvfs_fuse_device::Device as FuseDevice;
-use uvfs_vfs::{Clean, CleanProgress, Dirty, InodeId, Node, Vfs, Waits};
+use uvfs_vfs::{Clean, CleanProgress, Dirty, Enforcer, InodeId, NewOwner, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +77,12 @@ pub struct MountOptions {
     pub source_name: String,
     /// Let users other than the mounting one in. Permissions are checked either way.
     pub allow_other: bool,
+    /// Let the mounting user do all that root may do, whatever the owners and modes in the store. `Some` has the owner of
+    /// what that user makes. Nothing changes for the root of the machine. The core checks the permissions of other users,
+    /// and the kernel asks it for each name of a path if there can be such users. No host file is passed through. The
+    /// store must keep owners itself: one that acts as its callers ([`uvfs_vfs::Enforcer::Store`]) is refused. Default
+    /// `None`: the kernel checks permissions.
+    pub fake_root: Option<NewOwner>,
     /// Refuse changes, already in the kernel.
     pub read_only: bool,
     /// Threads that read requests. Default: as many as there are cores, at least 2, and one more if the store may
@@ -107,6 +113,7 @@ impl Default for MountOptions {
         Self {
             source_name: String::new(),
             allow_other: false,
+            fake_root: None,
             read_only: false,
             readers: None,
             kernel_read_ahead_kib: None,
@@ -123,6 +130,11 @@ impl MountOptions {
     pub(crate) fn source(&self) -> &str {
         if self.source_name.is_empty() { "uvfs" } else { &self.source_name }
     }
+
+    /// The option of mount(2) by which the kernel checks permissions.
+    fn kernel_checks(&self) -> &'static str {
+        if self.fake_root.is_some() { "" } else { ",default_permissions" }
+    }
 }
 
 impl fmt::Debug for MountOptions {
@@ -130,6 +142,7 @@ impl fmt::Debug for MountOptions {
         out.debug_struct("MountOptions")
             .field("source_name", &self.source_name)
             .field("allow_other", &self.allow_other)
+            .field("fake_root", &self.fake_root)
             .field("read_only", &self.read_only)
             .field("readers", &self.readers)
             .field("kernel_read_ahead_kib", &self.kernel_read_ahead_kib)
@@ -194,8 +207,20 @@ impl Mount {
         mut options: MountOptions,
     ) -> Result<Self, MountError> {
         let readers = options.readers.unwrap_or_else(|| default_readers(&vfs)).clamp(1, 64);
+        if options.fake_root.is_some() && vfs.capabilities().enforcer == Enforcer::Store {
+            let why = "fake_root is not for a store that acts as its callers";
+            let why = io::Error::new(io::ErrorKind::Unsupported, why);
+            return Err(MountError::refused(&mountpoint, why));
+        }
+        let fake_root = options.fake_root.map(|new_owner| FakeRoot {
+            user: rustix::process::getuid().as_raw(),
+            new_owner,
+            with_others: options.allow_other,
+        });
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
-        let settings = Settings { passthrough, control_directory: options.control_directory };
+        let passthrough = passthrough && fake_root.is_none();
+        let control_directory = options.control_directory;
+        let settings = Settings { passthrough, control_directory, fake_root };
         let shown = options.control_socket.then(|| ShownOptions::new(&options));
         let server = Arc::new(Server::new(vfs.clone(), settings));
         let work = Arc::new(Work::new(readers));
@@ -535,10 +560,11 @@ fn cut(mountpoint: &Path, device: Device) -> bool {
 fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<FuseDevice, MountError> {
     let device = FuseDevice::open().map_err(|source| MountError::Device { source })?;
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}{}",
         device.as_fd().as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
+        options.kernel_checks(),
     );
     if options.allow_other {
         data.push_str(",allow_other");
@@ -561,8 +587,8 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<FuseDevi
     let source = options.source().replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
     let others = if options.allow_other { ",allow_other" } else { "" };
-    let options =
-        format!("fsname={source},subtype=uvfs,default_permissions,nodev,nosuid,{access}{others}");
+    let checks = options.kernel_checks();
+    let options = format!("fsname={source},subtype=uvfs{checks},nodev,nosuid,{access}{others}");
     let device = helper::mount(mountpoint, &options);
     device.map(FuseDevice::from).map_err(|error| MountError::helper(mountpoint, &error))
 }

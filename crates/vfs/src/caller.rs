@@ -127,6 +127,23 @@ pub enum Powers {
     },
 }
 
+/// The owner and the group of an object that a caller makes. A directory that passes its group on decides the group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NewOwner {
+    /// The user and the group of the caller.
+    #[default]
+    Caller,
+    /// The owner and the group of the directory.
+    Directory,
+    /// This user, and this group or that of the directory.
+    Given {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: Option<u32>,
+    },
+}
+
 /// Whether the core must check permissions for a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
@@ -151,6 +168,8 @@ pub struct Caller {
     pub set_ids: SetIds,
     /// The capabilities of a user other than 0, for a store that acts as the caller.
     pub powers: Powers,
+    /// The owner of what it makes, in a store that keeps owners itself ([`crate::creation`]).
+    pub new_owner: NewOwner,
     /// The frontend of the caller, which needs no notice of its own changes.
     pub origin: Origin,
 }
@@ -170,6 +189,7 @@ impl Caller {
             checks: Checks::Enforce,
             set_ids: SetIds::default(),
             powers: Powers::default(),
+            new_owner: NewOwner::default(),
             origin: Origin::default(),
         }
     }

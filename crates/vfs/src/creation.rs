@@ -7,7 +7,7 @@
 use crate::acl::Acl;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::NewNode;
-use crate::caller::Caller;
+use crate::caller::{Caller, NewOwner};
 use crate::permission;
 
 const SET_GID: u32 = 0o2000;
@@ -41,8 +41,13 @@ pub fn resolve(
 ) -> Resolved {
     let kind = new.kind.kind();
     let passes_group = parent.mode & SET_GID != 0;
-    let gid = if passes_group { parent.gid } else { caller.gid };
-    let plain = |mode| Resolved { mode, uid: caller.uid, gid, access: None, default: None };
+    let (uid, gid) = match caller.new_owner {
+        NewOwner::Caller => (caller.uid, caller.gid),
+        NewOwner::Directory => (parent.uid, parent.gid),
+        NewOwner::Given { uid, gid } => (uid, gid.unwrap_or(parent.gid)),
+    };
+    let gid = if passes_group { parent.gid } else { gid };
+    let plain = |mode| Resolved { mode, uid, gid, access: None, default: None };
     if kind == FileKind::Symlink {
         return plain(0o777);
     }
@@ -108,6 +113,19 @@ mod tests {
             assert_eq!(made.gid, 2);
             assert_eq!(made.mode & SET_GID != 0, kind == NewKind::Directory);
         }
+    }
+
+    #[test]
+    fn another_owner_may_be_wished_and_a_directory_that_passes_its_group_on_decides_it() {
+        let made = |new_owner, mode| {
+            let caller = Caller { new_owner, ..Caller::root() };
+            let made = resolve(&caller, &parent(mode), None, &new(NewKind::Regular, 0o644));
+            (made.uid, made.gid)
+        };
+        let given = |gid| NewOwner::Given { uid: 7, gid };
+        let plain = [NewOwner::Caller, NewOwner::Directory, given(Some(9)), given(None)];
+        assert_eq!(plain.map(|wish| made(wish, 0o755)), [(0, 0), (1, 2), (7, 9), (7, 2)]);
+        assert_eq!(plain.map(|wish| made(wish, 0o2755)), [(0, 2), (1, 2), (7, 2), (7, 2)]);
     }
 
     #[test]

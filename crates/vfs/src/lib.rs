@@ -56,7 +56,7 @@ pub use backend::{
     Writes, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
-pub use caller::{Caller, Checks, GroupList, GroupReader, Groups, Powers, SetIds};
+pub use caller::{Caller, Checks, GroupList, GroupReader, Groups, NewOwner, Powers, SetIds};
 pub use clean::{
     Amount, CHILDREN_MAX, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
     ResidentChild, ResidentDirectory, ResidentLevel, Tally,

@@ -1,6 +1,6 @@
 //! Daemons that die or stop while a command asks them, and commands that end with what they started.
 
-use crate::cleaning::as_nobody;
+use crate::cleaning::as_other_user;
 use crate::common::{Place, can_mount, eventually, finish, is_alive, is_mounted, run, uvfs, wait};
 use crate::hanging::Stopped;
 use rustix::process::{Pid, Signal};
@@ -154,7 +154,7 @@ fn an_image_that_is_being_made_goes_with_its_command() {
 /// Bug: `uvfs mount` refused, if HOME was another user's, as after `su -m`: its file of settings could not be read.
 #[test]
 fn settings_that_may_not_be_read_are_left_out() {
-    let Some(mut command) = as_nobody() else { return };
+    let Some(mut command) = as_other_user() else { return };
     let home = tempfile::tempdir().expect("a folder");
     assert!(home.path().starts_with("/"));
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).expect("ours");
@@ -166,7 +166,7 @@ fn settings_that_may_not_be_read_are_left_out() {
     // A file that the user names must be readable.
     let named = home.path().join("named");
     fs::write(&named, "").expect("a fresh file");
-    let Some(mut command) = as_nobody() else { return };
+    let Some(mut command) = as_other_user() else { return };
     let outcome = finish(command.args(["config", "show"]).env("UVFS_CONFIG", &named));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }

@@ -11,6 +11,7 @@ mod config;
 mod doctor;
 mod ends;
 mod exit_status;
+mod fakeroot;
 mod fstab;
 mod hanging;
 mod images;

@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Refusal;
 use uvfs_vfs::{
-    Caller, Checks, Error, Groups, Node, Origin, Powers, Resident, ResolveMode, SetIds, Vfs,
+    Caller, Checks, Error, Groups, NewOwner, Node, Origin, Powers, Resident, ResolveMode, SetIds,
+    Vfs,
 };
 
 /// The directory `path` of the file system; no link on the way is followed.
@@ -41,6 +42,7 @@ pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
         checks: Checks::Done,
         set_ids: SetIds::default(),
         powers: Powers::default(),
+        new_owner: NewOwner::default(),
         origin: Origin::default(),
     };
     let root = vfs.root_directory(caller).with_resolve(ResolveMode::NO_SYMLINKS);

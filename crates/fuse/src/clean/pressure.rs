@@ -332,7 +332,7 @@ mod tests {
         let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
         let open = || vfs.open(&Caller::root(), vfs.root(), OpenMode::READ).map(Arc::new);
         let files: Vec<Arc<OpenFile>> = (0..count).map(|_| open().unwrap()).collect();
-        let settings = Settings { passthrough: false, control_directory: false };
+        let settings = Settings { passthrough: false, control_directory: false, fake_root: None };
         let server = Arc::new(Server::new(vfs, settings));
         let handles = files.into_iter().map(|file| server.files.insert(file, 0)).collect();
         let pressure = Pressure::new(server);

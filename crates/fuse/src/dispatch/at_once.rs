@@ -84,7 +84,9 @@ fn plain<R: Reply>(
         Some(Ok(answer))
     };
     match request {
-        Request::Lookup { parent, name } => hit(Answer::Entry(server.try_lookup(*parent, name)?)),
+        Request::Lookup { parent, name } => {
+            hit(Answer::Entry(server.try_lookup(sender.uid, *parent, name)?))
+        }
         Request::GetAttr { node, .. } => hit(Answer::Attrs(server.try_getattr(*node)?)),
         Request::Statx { node, .. } => hit(Answer::AttrsAndBirth(server.try_getattr(*node)?)),
         Request::Open { .. } | Request::OpenDir { .. } if server.stateless() => {

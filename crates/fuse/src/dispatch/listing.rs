@@ -190,7 +190,7 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
             generation,
             number: id,
             attributes: &attributes,
-            valid: (valid.0, valid.1.min(still_valid)),
+            valid: (self.server.name_valid(valid.0), valid.1.min(still_valid)),
         });
         match taken {
             true => self.counted.push(id),

@@ -233,8 +233,12 @@ fn finish_value<R: Reply>(size: u32, value: Result<Vec<u8>>, pending: Pending<'_
     }
 }
 
-/// `caller`, as the kernel describes it: whether its change of data leaves set-id bits.
+/// `caller`, as the kernel describes it: whether its change of data leaves set-id bits. The kernel does not know of a
+/// user that is root of the mount only.
 fn told(caller: Caller, keeps_set_ids: bool) -> Caller {
+    if let SetIds::Keep = caller.set_ids {
+        return caller;
+    }
     Caller { set_ids: if keeps_set_ids { SetIds::Keep } else { SetIds::Clear }, ..caller }
 }
 

@@ -114,7 +114,7 @@ impl Front {
         });
         let vfs = Vfs::new(store.clone(), config).unwrap();
         // As a mount of the command asks for it.
-        let settings = Settings { passthrough: true, control_directory: false };
+        let settings = Settings { passthrough: true, control_directory: false, fake_root: None };
         let server = Arc::new(Server::new(vfs, settings));
         Self {
             dispatcher: Dispatcher::new(
@@ -605,7 +605,7 @@ fn a_descriptor_that_only_writes_passes_by_the_kernels_pages_if_there_are_ours()
     let vfs = Vfs::new(MemoryBackend::new(MemoryConfig::default()).unwrap(), {
         VfsConfig { pages: PagePolicy::WriteBack, ..VfsConfig::default() }
     });
-    let settings = Settings { passthrough: false, control_directory: false };
+    let settings = Settings { passthrough: false, control_directory: false, fake_root: None };
     let server = Arc::new(Server::new(vfs.unwrap(), settings));
     let old: Dispatcher<Fake> =
         Dispatcher::new(server, Arc::new(Work::new(2)), Readers::MayWait, false);

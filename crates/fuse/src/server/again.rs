@@ -182,7 +182,7 @@ mod tests {
         std::fs::create_dir_all(source.path().join("a/b")).unwrap();
         std::fs::write(source.path().join("a/b/file"), b"x").unwrap();
         let backend = DirectoryBackend::open(source.path(), DirectoryConfig::default()).unwrap();
-        let settings = Settings { passthrough: false, control_directory: false };
+        let settings = Settings { passthrough: false, control_directory: false, fake_root: None };
         let server = Server::new(Vfs::new(backend, VfsConfig::default()).unwrap(), settings);
         let a = looked_up(&server, ROOT, b"a").unwrap();
         let b = looked_up(&server, a.0, b"b").unwrap();

@@ -380,7 +380,7 @@ mod tests {
     fn server(authority: Authority, config: VfsConfig) -> Server {
         let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
         let store = HostileBackend::new(memory).claiming(|can| can.authority = authority);
-        let settings = Settings { passthrough: false, control_directory: true };
+        let settings = Settings { passthrough: false, control_directory: true, fake_root: None };
         Server::new(Vfs::new(store, config).unwrap(), settings)
     }
 
@@ -435,12 +435,12 @@ mod tests {
             server.rename(&root, (1, b"nothing"), (directory, b"no"), 0, &mut Vec::new()).is_err()
         );
         // From the caches, too.
-        assert!(server.try_lookup(directory, b"other").is_some());
+        assert!(server.try_lookup(0, directory, b"other").is_some());
         assert_eq!(names(missing, directory), ["no", "other"]);
         server.forget(directory, 1);
         assert_eq!(missing.count(), 0);
         // Names of the control directory are in no store.
-        let Some(EntryOut::Found { attrs, .. }) = server.try_lookup(1, b".uvfs") else {
+        let Some(EntryOut::Found { attrs, .. }) = server.try_lookup(0, 1, b".uvfs") else {
             panic!("it is there");
         };
         assert!(believed(&server, attrs.node_id, b"no") > Duration::ZERO);

@@ -23,4 +23,4 @@ mod requests;
 pub(crate) use request::{
     Answer, Bytes, Doubts, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
 };
-pub(crate) use requests::{Attrs, EntryOut, Server, Settings, special_kind};
+pub(crate) use requests::{Attrs, EntryOut, FakeRoot, Server, Settings, special_kind};

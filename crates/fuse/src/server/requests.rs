@@ -17,8 +17,8 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxe
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, ChangeSink, Checks, Cookie, Entries,
     Error, FileId, FileKind, FileRef, Found, Groups, Hit, InodeId, Lookup, Name, NewKind, NewNode,
-    Node, OpenFile, OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result, SeekTarget,
-    SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
+    NewOwner, Node, OpenFile, OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result,
+    SeekTarget, SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
 };
 
 /// The options of a mount on which requests depend.
@@ -28,6 +28,19 @@ pub(crate) struct Settings {
     pub(crate) passthrough: bool,
     /// Have a control directory in the root.
     pub(crate) control_directory: bool,
+    /// The mounting user has all rights, and the kernel checks none.
+    pub(crate) fake_root: Option<FakeRoot>,
+}
+
+/// The mounting user as root of the mounted file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FakeRoot {
+    /// The mounting user.
+    pub(crate) user: u32,
+    /// The owner of what that user makes.
+    pub(crate) new_owner: NewOwner,
+    /// Other users may use the mount. The kernel walks the names that it has for any of them, so it must have none.
+    pub(crate) with_others: bool,
 }
 
 /// Attributes for the kernel.
@@ -73,6 +86,9 @@ pub(crate) struct Server {
 /// A directory unchanged for so long has a modification time that the next change will move.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// The flag of an open by execve(2): FMODE_EXEC, which the kernel sends among those of open(2).
+const OPENED_TO_RUN: i32 = 0x20;
+
 /// Share of the room of all caches that names known to be missing may take here.
 const MISSING_SHARE: u64 = 16;
 
@@ -108,19 +124,46 @@ impl Server {
         self.keeps_places.load(Relaxed)
     }
 
-    /// The credentials of a request. The kernel in front has checked permissions.
+    /// The credentials of a request. The kernel in front has checked permissions, except where the mounting user is root
+    /// of the mount.
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
         let Sender { uid, gid, task, .. } = sender;
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
         let powers = Powers::OfTask { task, read: task::capabilities };
-        Caller { uid, gid, groups, checks: Checks::Done, set_ids, powers, origin: self.origin }
+        let (checks, new_owner) = (Checks::Done, NewOwner::Caller);
+        let caller =
+            Caller { uid, gid, groups, checks, set_ids, powers, new_owner, origin: self.origin };
+        match self.settings.fake_root {
+            None => caller,
+            Some(fake) if fake.user == uid => {
+                let new_owner = fake.new_owner;
+                Caller { checks, set_ids: SetIds::Keep, new_owner, ..Caller::root() }
+                    .through(self.origin)
+            }
+            Some(_) => Caller { checks: Checks::Enforce, ..caller },
+        }
     }
 
-    /// Whether the kernel need not send opens.
+    /// Whether the core must check the permissions of user `uid`.
+    fn judges(&self, uid: u32) -> bool {
+        self.settings.fake_root.is_some_and(|fake| fake.user != uid)
+    }
+
+    /// For how long the kernel may use a name without asking, if the caches say `valid`.
+    pub(crate) fn name_valid(&self, valid: Duration) -> Duration {
+        if self.judges_others() { Duration::ZERO } else { valid }
+    }
+
+    /// Whether the kernel need not send opens. It must where users come whose permissions the core checks.
     pub(crate) fn stateless(&self) -> bool {
-        self.vfs.capabilities().opens == Opens::Stateless
+        self.vfs.capabilities().opens == Opens::Stateless && !self.judges_others()
+    }
+
+    /// Whether users come whose permissions the core checks.
+    fn judges_others(&self) -> bool {
+        self.settings.fake_root.is_some_and(|fake| fake.with_others)
     }
 
     /// Whether others may change the store.
@@ -128,9 +171,13 @@ impl Server {
         self.vfs.capabilities().authority == Authority::Shared
     }
 
-    pub(crate) fn try_lookup(&self, parent: u64, name: &[u8]) -> Option<EntryOut> {
+    /// The answer for user `uid`, if the caches have it and no permission has to be checked.
+    pub(crate) fn try_lookup(&self, uid: u32, parent: u64, name: &[u8]) -> Option<EntryOut> {
         if self.control.hides(parent, name) {
             return Some(self.control.directory());
+        }
+        if self.judges(uid) {
+            return None;
         }
         let directory = self.nodes.get(parent)?;
         let answer = self.vfs.try_lookup(&directory, Name::new(name).ok()?)?;
@@ -146,7 +193,11 @@ impl Server {
             return self.lookup_handle(parent, name);
         }
         let directory = self.node(parent)?;
-        let answer = self.vfs.lookup_missed(caller, &directory, Name::new(name)?)?;
+        let bytes = Name::new(name)?;
+        let answer = match caller.checks {
+            Checks::Done => self.vfs.lookup_missed(caller, &directory, bytes)?,
+            Checks::Enforce => self.vfs.lookup(caller, &directory, bytes)?,
+        };
         Ok(self.lookup_out(parent, name, answer))
     }
 
@@ -310,6 +361,11 @@ impl Server {
     /// Opens a file; a transport that passes it through asks for its host file next.
     pub(crate) fn open(&self, caller: &Caller, id: u64, flags: i32) -> Result<OpenFile> {
         let (node, mode) = (self.node(id)?, open_mode(flags));
+        if flags & OPENED_TO_RUN != 0 && caller.checks == Checks::Enforce {
+            self.vfs.access(caller, &node, Access::EXECUTE)?;
+            // To run a program is no right to read it.
+            return self.vfs.open(&Caller { checks: Checks::Done, ..caller.clone() }, &node, mode);
+        }
         if !mode.truncate {
             return self.vfs.open(caller, &node, mode);
         }
@@ -479,7 +535,7 @@ impl Server {
         let mut done = 0;
         while done < data.len() {
             let (at, rest) = (offset + done as u64, &data[done..]);
-            let written = match self.write(caller, (id, handle), at, rest, false) {
+            let written = match self.write(caller, (id, handle), at, rest, false, || true) {
                 Ok(0) => Err(Error::NoSpace),
                 written => written,
             };
@@ -584,7 +640,7 @@ impl Server {
     /// Whether a flush can report an error: a store whose pages we do not cache has reported every error of a write
     /// with that write.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.keeps_pages() && !self.stateless()
+        self.keeps_pages() && self.vfs.capabilities().opens == Opens::Tracked
     }
 
     /// Whether we cache the pages of files.
@@ -654,6 +710,9 @@ impl Server {
     }
 
     pub(crate) fn access(&self, caller: &Caller, id: u64, mask: i32) -> Result<()> {
+        if is_control(id) {
+            return self.control.access(caller, id, Access::from_mode(mask as u32));
+        }
         self.vfs.access(caller, &self.node(id)?, Access::from_mode(mask as u32))
     }
 
@@ -730,13 +789,16 @@ impl Server {
         // After it was counted: news from before then found no node id, and no notice was sent.
         let (attributes, valid) = self.vfs.believed(&found.node, found.attributes);
         let attrs = Attrs { node_id, attributes, valid };
-        EntryOut::Found { attrs, entry_valid: found.entry_valid, generation }
+        let entry_valid = self.name_valid(found.entry_valid);
+        EntryOut::Found { attrs, entry_valid, generation }
     }
 
     fn lookup_out(&self, parent: u64, name: &[u8], answer: Lookup) -> EntryOut {
         match answer {
             Lookup::Found(found) => self.found_out(found, Some((parent, name))),
-            Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
+            Lookup::Missing(valid) if self.name_valid(valid).is_zero() => {
+                EntryOut::Missing(Duration::ZERO)
+            }
             Lookup::Missing(valid) => {
                 self.size_missing();
                 let ask_again = |parent, name: &[u8]| self.notices.ask_again(parent, name);

@@ -95,7 +95,9 @@ fn agree(server: &Server, init: &abi::InitIn, ring: Option<u32>) -> (abi::InitOu
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::CACHE_SYMLINKS
         | InitFlags::DIRECT_IO_ALLOW_MMAP;
-    flags.set(InitFlags::POSIX_ACL, capabilities.acls);
+    // With this flag the kernel checks permissions, whatever the options of the mount.
+    let kernel_checks = server.settings.fake_root.is_none();
+    flags.set(InitFlags::POSIX_ACL, capabilities.acls && kernel_checks);
     flags.set(InitFlags::EXPORT_SUPPORT, capabilities.births);
     flags.set(InitFlags::AUTO_INVAL_DATA, server.shared());
     let stateless = InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT;

@@ -36,7 +36,8 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::time::Duration;
 use uvfs_vfs::{
-    Attributes, Clean, Cookie, Dirty, Entries, Error, FileKind, Name, Node, Result, SetAttributes,
+    Access, Attributes, Caller, Clean, Cookie, Dirty, Entries, Error, FileKind, Name, Node, Result,
+    SetAttributes, permission,
 };
 
 /// The directory, in the root of a mount.
@@ -158,6 +159,15 @@ impl Control {
             return Err(Error::NotPermitted);
         };
         if truncates { Ok(self.attributes(id)) } else { Err(Error::NotPermitted) }
+    }
+
+    /// Whether `caller` has the `wanted` access to one of the two, where the kernel does not check that.
+    pub(crate) fn access(&self, caller: &Caller, id: u64, wanted: Access) -> Result<()> {
+        let attributes = self.attributes(id).attributes;
+        match permission::allows(caller, &attributes, None, wanted) {
+            true => Ok(()),
+            false => Err(Error::Access),
+        }
     }
 
     /// Opens one of the two for `uid`: the directory for reading, the file for writing only.

@@ -47,7 +47,7 @@ impl Fixture {
         make(&root, "file", NewKind::Regular, 0o644, OWNER);
         make(&root, "link", NewKind::Symlink(b"own"), 0o777, OWNER);
         make(&root, ".uvfs", NewKind::Regular, 0o644, 0);
-        let settings = Settings { passthrough: false, control_directory: on };
+        let settings = Settings { passthrough: false, control_directory: on, fake_root: None };
         let mut server = Server::new(vfs, settings);
         server.control.owner = DAEMON;
         let asked = Asked(Arc::new(Mutex::new(&lock_order::FUSE_NOTICES, Vec::new())));
@@ -226,7 +226,7 @@ fn a_write_is_one_request_at_the_beginning() {
 fn the_directory_is_found_and_described() {
     let Fixture { server, .. } = Fixture::new(true);
     let root = Caller::root();
-    let directory = found(server.try_lookup(ROOT, b".uvfs").unwrap());
+    let directory = found(server.try_lookup(0, ROOT, b".uvfs").unwrap());
     assert_eq!((directory.node_id, directory.attributes.st_mode()), (DIRECTORY, 0o040_555));
     assert_eq!(directory.attributes.uid, rustix::process::geteuid().as_raw());
     let file = found(server.lookup(&root, DIRECTORY, b"drop_caches").unwrap());
