@@ -185,7 +185,7 @@ pub(crate) struct Plan {
 pub(crate) struct Options {
     pub(crate) allow_other: bool,
     pub(crate) fakeroot: bool,
-    /// As it was given.
+    /// The option as it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new_owner: Option<String>,
     pub(crate) read_only: bool,

@@ -261,7 +261,7 @@ impl Early {
                 }
                 Ok(())
             }
-            told => told,
+            sent => sent,
         }
     }
 
@@ -289,32 +289,32 @@ fn forget_everything(
     nodes: &NodeTable,
     early: &mut Early,
 ) -> std::io::Result<()> {
-    let mut told = kernel.forget_everything();
-    let by_name = matches!(&told, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
+    let mut sent = kernel.forget_everything();
+    let by_name = matches!(&sent, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
     if by_name {
-        told = Ok(());
+        sent = Ok(());
     }
     for node in nodes.ids() {
         if by_name && let Err(error) = ask_again_about(kernel, nodes, node) {
-            told = Err(error);
+            sent = Err(error);
         }
         if let Err(error) = early.forget_inode(kernel, node) {
-            told = Err(error);
+            sent = Err(error);
         }
     }
-    told
+    sent
 }
 
 /// The kernel asks again about each name of `node`, and about each name that it knows to be missing in it.
 fn ask_again_about(kernel: &dyn KernelCache, nodes: &NodeTable, node: u64) -> std::io::Result<()> {
-    let mut told = Ok(());
+    let mut sent = Ok(());
     for (parent, name) in nodes.places(node) {
-        told = kernel.ask_again(parent, &name).and(told);
+        sent = kernel.ask_again(parent, &name).and(sent);
     }
     for missing in nodes.missing.names(node) {
-        told = kernel.ask_again(node, &missing.name).and(told);
+        sent = kernel.ask_again(node, &missing.name).and(sent);
     }
-    told
+    sent
 }
 
 impl ChangeSink for Notices {
@@ -360,8 +360,8 @@ mod tests {
     use uvfs_concurrent::lock::LockClass;
     use uvfs_vfs::{Caller, NewKind, NewNode, Vfs, VfsConfig};
 
-    static TOLD: LockClass =
-        LockClass::new(400, "fake-told", "what a kernel made for a test was told");
+    static SENT: LockClass =
+        LockClass::new(400, "fake-sent", "what a kernel made for a test was sent");
 
     /// Refuses every second notice.
     struct Refusing(Mutex<Vec<u64>>);
@@ -380,9 +380,9 @@ mod tests {
             unreachable!()
         }
         fn forget_inode(&self, node: u64) -> io::Result<()> {
-            let mut told = self.0.lock();
-            told.push(node);
-            match told.len() % 2 {
+            let mut sent = self.0.lock();
+            sent.push(node);
+            match sent.len() % 2 {
                 0 => Ok(()),
                 _ => Err(io::Error::from_raw_os_error(libc::EIO)),
             }
@@ -408,9 +408,9 @@ mod tests {
             let found = vfs.create(&Caller::root(), vfs.root(), name, &new).unwrap();
             nodes.publish(&found.node, (found.attributes.number, 0), None);
         }
-        let kernel = Refusing(Mutex::new(&TOLD, Vec::new()));
-        let told = forget_everything(&kernel, &nodes, &mut Early::default());
-        assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EIO));
+        let kernel = Refusing(Mutex::new(&SENT, Vec::new()));
+        let sent = forget_everything(&kernel, &nodes, &mut Early::default());
+        assert_eq!(sent.unwrap_err().raw_os_error(), Some(libc::EIO));
         let mut sent = kernel.0.into_inner();
         sent.sort_unstable();
         let mut held = nodes.ids();
@@ -466,14 +466,14 @@ mod tests {
         nodes.publish(&found.node, number, Some(seen((directory, b"f"))));
         nodes.missing.set_room(1 << 20);
         assert!(nodes.missing.record(directory, b"none", |_, _| true));
-        let kernel = Old(Mutex::new(&TOLD, Vec::new()));
+        let kernel = Old(Mutex::new(&SENT, Vec::new()));
         forget_everything(&kernel, &nodes, &mut Early::default()).unwrap();
-        let mut told = kernel.0.into_inner();
-        told.sort_unstable();
+        let mut sent = kernel.0.into_inner();
+        sent.sort_unstable();
         let name = |parent, name: &[u8]| (parent, name.to_owned());
         let mut all = [name(ROOT, b"d"), name(directory, b"f"), name(directory, b"none")];
         all.sort_unstable();
-        assert_eq!(told, all);
+        assert_eq!(sent, all);
     }
 
     /// Bug: names that were no longer recorded as missing left the queue when it collapsed, and the kernel kept them.
@@ -569,9 +569,9 @@ mod tests {
             unreachable!()
         }
         fn forget_inode(&self, _: u64) -> io::Result<()> {
-            let mut told = self.0.lock();
-            *told += 1;
-            match *told {
+            let mut sent = self.0.lock();
+            *sent += 1;
+            match *sent {
                 0..=3 => Err(io::Error::from_raw_os_error(libc::ENOENT)),
                 _ => Ok(()),
             }
@@ -595,7 +595,7 @@ mod tests {
         let found = vfs.create(&Caller::root(), vfs.root(), Name::new(b"f").unwrap(), &new);
         let found = found.unwrap();
         let id = nodes.publish(&found.node, (found.attributes.number, 0), None);
-        let kernel = Arc::new(Slow(Mutex::new(&TOLD, 0)));
+        let kernel = Arc::new(Slow(Mutex::new(&SENT, 0)));
         let mut early = Early::default();
         early.forget_inode(&kernel, id).unwrap();
         while early.due().is_some() {
@@ -616,7 +616,7 @@ mod tests {
     struct Hanging {
         hangs: Mutex<bool>,
         ends: Condvar,
-        told: Mutex<Vec<u64>>,
+        sent: Mutex<Vec<u64>>,
         news: Condvar,
     }
 
@@ -633,7 +633,7 @@ mod tests {
                     self.ends.wait(&mut hangs);
                 }
             }
-            self.told.lock().push(parent);
+            self.sent.lock().push(parent);
             self.news.notify_all();
             Ok(())
         }
@@ -664,25 +664,25 @@ mod tests {
         let kernel = Arc::new(Hanging {
             hangs: Mutex::new(&HANGS, true),
             ends: Condvar::default(),
-            told: Mutex::new(&TOLD, Vec::new()),
+            sent: Mutex::new(&SENT, Vec::new()),
             news: Condvar::default(),
         });
         let notices = Notices::new();
         let notifier = notices.start(Box::new(kernel.clone()), nodes, Arc::default()).unwrap();
         assert!(notices.ask_again(1, b"slow"));
         assert!(notices.ask_again(2, b"fast"));
-        let mut told = kernel.told.lock();
+        let mut sent = kernel.sent.lock();
         let mut late = false;
-        while told.is_empty() && !late {
-            late = kernel.news.wait_for(&mut told, Duration::from_secs(60));
+        while sent.is_empty() && !late {
+            late = kernel.news.wait_for(&mut sent, Duration::from_secs(60));
         }
-        let first = told.clone();
-        drop(told);
+        let first = sent.clone();
+        drop(sent);
         *kernel.hangs.lock() = false;
         kernel.ends.notify_all();
         notices.wait_asked(Duration::from_secs(3600));
         drop(notifier);
         assert_eq!(first, [2], "the news of directory 2 waits for directory 1");
-        assert_eq!(*kernel.told.lock(), [2, 1]);
+        assert_eq!(*kernel.sent.lock(), [2, 1]);
     }
 }

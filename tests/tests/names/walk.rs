@@ -513,8 +513,7 @@ fn a_memo_of_a_path_ends_when_a_listing_shows_another_meaning() {
     }
 }
 
-/// The same, where the name was evicted before the next lookup showed its new meaning. The file was open, so the memo
-/// stayed.
+/// A memo stayed also where the name was evicted before the next lookup showed its new meaning: the file was open.
 #[test]
 fn a_memo_of_a_path_ends_with_its_names() {
     let (vfs, top, other) = shared_scene(Listings::Asked, tiny());

@@ -130,10 +130,10 @@ fn a_daemon_that_is_not_ready_ends_with_its_command() {
 #[test]
 fn an_image_that_is_being_made_goes_with_its_command() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (fake, told) = (folder.path().join("mke2fs"), folder.path().join("pid"));
+    let (fake, noted) = (folder.path().join("mke2fs"), folder.path().join("pid"));
     let script = format!(
         "#!/bin/sh\necho $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 1000\n",
-        told.display()
+        noted.display()
     );
     fs::write(&fake, script).expect("a fresh file");
     fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).expect("ours");
@@ -143,8 +143,8 @@ fn an_image_that_is_being_made_goes_with_its_command() {
     command.args(["image", "create"]).arg(&image).args(["--size", "16M"]);
     command.env("PATH", format!("{}:{path}", folder.path().display()));
     let mut child = command.spawn().expect("the program starts");
-    eventually("mke2fs works", || told.exists());
-    let maker = fs::read_to_string(&told).expect("written").trim().parse().expect("a number");
+    eventually("mke2fs works", || noted.exists());
+    let maker = fs::read_to_string(&noted).expect("written").trim().parse().expect("a number");
     let maker = Pid::from_raw(maker).expect("a process");
     send(Signal::TERM, &child);
     assert_eq!(wait(&mut child).code(), Some(1));
@@ -161,8 +161,8 @@ fn settings_that_may_not_be_read_are_left_out() {
     command.env_remove("UVFS_CONFIG").env_remove("XDG_CONFIG_HOME").env("HOME", home.path());
     let outcome = finish(command.args(["config", "show", "--effective"]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let told = "uvfs/config.toml: Permission denied; goes on without it";
-    assert!(outcome.stderr.contains(told) && outcome.stderr.lines().count() == 1, "{outcome:?}");
+    let warning = "uvfs/config.toml: Permission denied; goes on without it";
+    assert!(outcome.stderr.contains(warning) && outcome.stderr.lines().count() == 1, "{outcome:?}");
     // A file that the user names must be readable.
     let named = home.path().join("named");
     fs::write(&named, "").expect("a fresh file");

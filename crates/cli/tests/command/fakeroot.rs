@@ -93,10 +93,10 @@ fn shell(place: &Place, user: u32, groups: &str, script: &[&str]) -> Vec<String>
         // Root starts it, and may not enter the mount.
         command.args(["sh", "-c", &format!("cd '{}'; {line}", place.mnt())]);
         let done = command.env("LC_ALL", "C").output().unwrap();
-        let told = String::from_utf8_lossy(&done.stdout).trim().replace('\n', " ");
+        let said = String::from_utf8_lossy(&done.stdout).trim().replace('\n', " ");
         let refused = String::from_utf8_lossy(&done.stderr);
         match done.status.success() {
-            true => told,
+            true => said,
             false => refused.trim().rsplit(": ").next().unwrap_or_default().to_owned(),
         }
     };
@@ -105,9 +105,9 @@ fn shell(place: &Place, user: u32, groups: &str, script: &[&str]) -> Vec<String>
 
 fn check(place: &Place, user: u32, groups: &str, steps: &[(&str, &str)]) {
     let (script, expected): (Vec<_>, Vec<_>) = steps.iter().copied().unzip();
-    let told = shell(place, user, groups, &script);
-    for ((line, expected), told) in script.iter().zip(expected).zip(told) {
-        assert_eq!(told, expected, "user {user}: {line}");
+    let said = shell(place, user, groups, &script);
+    for ((line, expected), said) in script.iter().zip(expected).zip(said) {
+        assert_eq!(said, expected, "user {user}: {line}");
     }
 }
 

@@ -214,7 +214,7 @@ struct ClientLoad {
     clients: AtomicUsize,
     /// Requests read and not yet replied to.
     requests: AtomicUsize,
-    /// Of these, requests for the end, until the client has the verdict.
+    /// Requests for the end among them, until the client has the verdict.
     ends: AtomicUsize,
     /// Cleanings and commits under way.
     long: AtomicUsize,

@@ -28,7 +28,7 @@ pub(super) struct Due<R> {
     slot: Slot<R>,
     kind: Kind,
     since: Instant,
-    /// Of a write through the kernel's pages.
+    /// What a write needs that comes through the kernel's pages.
     writing: Option<Writing>,
 }
 
@@ -75,7 +75,7 @@ impl<R: Reply> Due<R> {
         matches!(self.slot, Slot::Own(_))
     }
 
-    /// As [`Reply::register`].
+    /// Registers a file of the host, see [`Reply::register`].
     pub(super) fn register(&self, host: &OwnedFd) -> io::Result<R::Backing> {
         let ended = || io::Error::from_raw_os_error(libc::EINTR);
         match &self.slot {
@@ -87,7 +87,7 @@ impl<R: Reply> Due<R> {
         }
     }
 
-    /// As [`Reply::add`].
+    /// Adds an entry, see [`Reply::add`].
     pub(super) fn add(&mut self, listed: &Listed<'_>) -> bool {
         match &mut self.slot {
             Slot::Own(reply) => reply.add(listed),

@@ -1,5 +1,7 @@
 //! One method per request.
 
+mod xattrs;
+
 use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::heat::Heat;
@@ -18,7 +20,7 @@ use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, ChangeSink, Checks, Cookie, Entries,
     Error, FileId, FileKind, FileRef, Found, Groups, Hit, InodeId, Lookup, Name, NewKind, NewNode,
     NewOwner, Node, OpenFile, OpenMode, Opens, Origin, PageCaching, Powers, RenameMode, Result,
-    SeekTarget, SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes, XattrMode,
+    SeekTarget, SetAttributes, SetIds, SyncMode, Totals, Vfs, Writes,
 };
 
 /// The options of a mount on which requests depend.
@@ -716,54 +718,6 @@ impl Server {
         self.vfs.access(caller, &self.node(id)?, Access::from_mode(mask as u32))
     }
 
-    pub(crate) fn try_getxattr(
-        &self,
-        caller: &Caller,
-        id: u64,
-        name: &[u8],
-    ) -> Option<Result<Vec<u8>>> {
-        self.vfs.try_get_xattr(caller, &self.nodes.get(id)?, name)
-    }
-
-    pub(crate) fn getxattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<Vec<u8>> {
-        if is_control(id) {
-            return Err(Error::NoAttribute);
-        }
-        self.vfs.get_xattr(caller, &self.node(id)?, name)
-    }
-
-    pub(crate) fn try_listxattr(&self, id: u64) -> Option<Vec<u8>> {
-        Some(joined(self.vfs.try_list_xattrs(&self.nodes.get(id)?)?))
-    }
-
-    pub(crate) fn listxattr(&self, caller: &Caller, id: u64) -> Result<Vec<u8>> {
-        if is_control(id) {
-            return Ok(Vec::new());
-        }
-        Ok(joined(self.vfs.list_xattrs(caller, &self.node(id)?)?))
-    }
-
-    pub(crate) fn setxattr(
-        &self,
-        caller: &Caller,
-        id: u64,
-        name: &[u8],
-        value: &[u8],
-        flags: i32,
-    ) -> Result<()> {
-        let mode = match flags {
-            0 => XattrMode::Any,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Error::Invalid("an unknown flag of setxattr")),
-        };
-        self.vfs.set_xattr(caller, &self.node(id)?, name, value, mode)
-    }
-
-    pub(crate) fn removexattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<()> {
-        self.vfs.remove_xattr(caller, &self.node(id)?, name)
-    }
-
     /// Drops all nodes and files of the kernel: its session has ended.
     pub(crate) fn end(&self) {
         self.vfs.unobserve(self.origin);
@@ -850,16 +804,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.vfs.unobserve(self.origin);
     }
-}
-
-/// A list of names in the kernel's form.
-fn joined(names: Vec<Vec<u8>>) -> Vec<u8> {
-    let mut list = Vec::new();
-    for name in names {
-        list.extend_from_slice(&name);
-        list.push(0);
-    }
-    list
 }
 
 /// An OPEN has O_TRUNC only if that was agreed; otherwise the kernel asks for a change of size. It keeps O_DIRECT to

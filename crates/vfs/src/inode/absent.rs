@@ -203,7 +203,7 @@ fn with_absent(mut words: [u64; WORDS], absent: Absent) -> [u64; WORDS] {
 
 #[cfg(test)]
 impl XattrsAsked {
-    /// The same question, asked at another time.
+    /// Returns this question as if asked at another time.
     pub(super) fn at(self, at: SystemTime) -> Self {
         Self { at, ..self }
     }
