@@ -10,7 +10,7 @@ FAILED='echo "@@failed ($?): $BASH_COMMAND"; exit 1'
 cargo() {
   case "$*" in
     "run --release -- "*) shift 3; uvfs "$@" ;;
-    "install --path "*) test -f "$REPOSITORY/$3/src/main.rs" -o -d "$REPOSITORY/$3/src/bin" ;;
+    "install --locked --path "*) test -f "$REPOSITORY/$4/src/main.rs" -o -d "$REPOSITORY/$4/src/bin" ;;
     *) echo "no such command of cargo is known here: cargo $*"; return 1 ;;
   esac
 }

@@ -143,6 +143,7 @@ fn one(words: &mut Words<'_>, allowed: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn an_expression_is_met_or_not() {
@@ -196,6 +197,25 @@ mod tests {
         {
             assert!(fault.contains(words), "{fault}");
         }
+    }
+
+    /// `cargo run` builds the tool with the features of all default members, and `cargo install --locked` with its own. base64
+    /// had two features more for a crate of the tests: 8 crates, the tool among them, were compiled by both.
+    #[test]
+    fn cargo_run_and_cargo_install_build_the_same_crates() {
+        let crates = |package: &[&str]| -> Option<BTreeSet<String>> {
+            let mut command = cargo();
+            command.args(["tree", "--offline", "--locked", "--edges", "normal,build"]);
+            command.args(["--prefix", "none", "--format", "{p} {f}"]).args(package);
+            let output = command.output().ok().filter(|output| output.status.success())?;
+            let text = String::from_utf8(output.stdout).unwrap();
+            Some(text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect())
+        };
+        let (Some(install), Some(run)) = (crates(&["--package", "uvfs"]), crates(&[])) else {
+            return uvfs_skip::lacking("cargo tree: cargo has not downloaded every crate");
+        };
+        let apart: Vec<_> = install.difference(&run).collect();
+        assert!(install.len() > 100 && apart.is_empty(), "with other features: {apart:?}");
     }
 
     #[test]

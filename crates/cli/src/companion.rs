@@ -34,7 +34,7 @@ pub(crate) struct Companion {
 pub(crate) const CONTENTION: Companion = Companion {
     word: "contention",
     program: "uvfs-contention",
-    remedy: "`cargo install --path crates/contention-cli` in uvfs's sources installs it",
+    remedy: "`cargo install --locked --path crates/contention-cli` in uvfs's sources installs it",
 };
 
 /// Becomes `companion`, with this process's arguments behind the subcommand.

@@ -20,6 +20,7 @@ use uvfs_vfs::PagePolicy;
 
 const EXAMPLES: &str = "\
 Examples:
+  uvfs demo                                a mount at work; it leaves nothing
   uvfs mount memory: /mnt/ram --size 2G    a file system in RAM
   uvfs mount /srv/data /mnt/data           a directory, until Ctrl-C
   uvfs mount dir:/srv/data /mnt/data --daemon
@@ -56,6 +57,15 @@ Examples:
   uvfs unmount /mnt/data                   ends a mount, also a dead one
   uvfs contention cargo run --release      which fields of a program its
                                            threads fight over";
+
+const DEMO_HELP: &str = "\
+It makes an image in a temporary folder (TMPDIR), mounts it, copies a small tree, shows the cached bytes of its directories, empties the \
+caches of one, reads it again, unmounts and checks the image. Each command is printed as it is typed, with its output. Where nothing can be \
+mounted, it says what is missing, and the library does the same in process.
+
+Examples:
+  uvfs demo                                a mount at work
+  cargo run --release -- demo              the same, in uvfs's sources";
 
 const METRICS_HELP: &str = "\
 Names, units and labels are in docs/metrics.md and do not change. With `uvfs mount --metrics` the daemon answers a scraper itself.
@@ -139,7 +149,7 @@ Examples:
 
 const CONTENTION_HELP: &str = "\
 The analyser is a separate program, uvfs-contention, beside this one or in PATH; it needs no mount. In uvfs's \
-sources `cargo install --path crates/contention-cli` installs it. `uvfs contention --help` prints its help.
+sources `cargo install --locked --path crates/contention-cli` installs it. `uvfs contention --help` prints its help.
 
 Exit status:
   127  it is not installed
@@ -169,6 +179,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Mount SOURCE on MOUNTPOINT and serve it
     Mount(Box<MountArguments>),
+    /// Show a mount at work on an image made for it, and leave nothing: some seconds, no arguments
+    #[command(after_help = format!("{DEMO_HELP}\n\n{EXIT_STATUS}"))]
+    Demo,
     /// List all uvfs mounts: state, age, memory, and the remedy for a dead one
     Mounts(MountsArguments),
     /// Show the mounts, and the contents and counters of their caches

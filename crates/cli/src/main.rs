@@ -24,6 +24,7 @@ mod companion;
 mod completion;
 mod config;
 mod daemon;
+mod demo;
 mod doctor;
 mod fake_root;
 mod flags;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     let arguments = command_line::read::<Arguments>(words);
     color::choose(arguments.color);
     let done = match arguments.command {
+        Command::Demo => demo::run(),
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),

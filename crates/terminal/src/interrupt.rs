@@ -38,6 +38,19 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// A flag that each of `signals` sets. None of them ends the process, also not the second one.
+    ///
+    /// # Errors
+    /// As [`Interrupt::by_signals`].
+    pub fn by_any_of(signals: &[i32]) -> Result<Self, String> {
+        let interrupt = Self::default();
+        for signal in signals {
+            flag::register(*signal, interrupt.0.clone())
+                .map_err(|error| format!("signals: {}; cannot catch them", cause(&error)))?;
+        }
+        Ok(interrupt)
+    }
+
     /// Whether it is set.
     pub fn is_set(&self) -> bool {
         // ORDERING: Relaxed; a request to stop, nothing is reached through it.

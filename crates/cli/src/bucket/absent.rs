@@ -20,7 +20,7 @@ pub(crate) struct OpenBucket {
 pub(crate) fn parse(_: &[u8]) -> Result<Address, Failure> {
     Err(Failure::refused(
         "source s3: this uvfs was built without the feature `s3`; install one with it: \
-         cargo install --path crates/cli --features s3",
+         cargo install --locked --path crates/cli --features s3",
     ))
 }
 

@@ -75,7 +75,7 @@ fn an_analyser_that_is_not_there_or_cannot_be_started_is_named() {
     let outcome = contention(&program, elsewhere.path(), &["run", "--", "./prog"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(127), ""), "{outcome:?}");
     let expected = "uvfs: contention: uvfs-contention is neither beside this program nor in PATH; \
-        `cargo install --path crates/contention-cli` in uvfs's sources installs it\n";
+        `cargo install --locked --path crates/contention-cli` in uvfs's sources installs it\n";
     assert_eq!(outcome.stderr, expected);
 
     // The search for it then ends with EACCES, as beside a folder of PATH that may not be read.
@@ -95,5 +95,8 @@ fn help_says_that_it_is_a_program_of_its_own() {
     assert!(run(&["--help"]).stdout.contains("contention"));
     let help = run(&["help", "contention"]);
     assert_eq!(help.code, Some(0), "{help:?}");
-    assert!(help.stdout.contains("cargo install --path crates/contention-cli"), "{help:?}");
+    assert!(
+        help.stdout.contains("cargo install --locked --path crates/contention-cli"),
+        "{help:?}"
+    );
 }

@@ -23,6 +23,8 @@ fn commands_end_as_the_document_says() {
     let cases: &[(&[&str], i32)] = &[
         (&["mount", "memory:", gone], 1),
         (&["mount", "memory:"], 2),
+        (&["demo"], 0),
+        (&["demo", "bogus"], 2),
         (&["mounts"], 0),
         (&["mounts", gone], 2),
         (&["stat"], 0),

@@ -8,6 +8,7 @@ mod common;
 mod companion;
 mod completions;
 mod config;
+mod demo;
 mod doctor;
 mod ends;
 mod exit_status;

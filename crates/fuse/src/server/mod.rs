@@ -10,6 +10,8 @@
 
 mod again;
 pub(crate) mod control;
+#[cfg(test)]
+mod fake_root_tests;
 pub(crate) mod files;
 pub(crate) mod heat;
 mod kernel_end;
