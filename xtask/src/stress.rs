@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Sets the time, and runs the tests; the assertions are in `tests/tests/storm/linearizability.rs`,
-//! `tests/tests/storm/churn.rs`, `tests/tests/image/cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short
+//! `tests/tests/storm/churn.rs`, `tests/tests/mount/killed.rs`, `tests/tests/image/cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short
 //! forms every `cargo test` runs.
 //!
 //! # Why
@@ -65,8 +65,8 @@ pub(crate) fn mutations(options: &MutationOptions) -> Result<(), String> {
 
 fn tests(arguments: &[&str]) -> Command {
     let mut tests = cargo();
-    tests.args(["test", "-p", "uvfs-tests", "--test", "storm", "--"]);
-    tests.args(["linearizability::", "churn::"]).args(arguments);
+    tests.args(["test", "-p", "uvfs-tests", "--test", "storm", "--test", "mount", "--"]);
+    tests.args(["linearizability::", "churn::", "killed::signals_amid"]).args(arguments);
     tests
 }
 

@@ -232,11 +232,7 @@ fn a_handled_signal_ends_no_request() {
 }
 
 /// Signals and kills at any moment of any message, on a store that takes its time.
-#[test]
-fn signals_amid_messages_lose_no_reply() {
-    let Some(mounted) = mounted(PagePolicy::Off, Authority::Shared, Transport::Device) else {
-        return;
-    };
+fn signals_amid_messages(mounted: Mounted) {
     let signals = if stress::is_long() { 10_000 } else { 300 };
     let slow = vec![Fault::Delay(Moment::Before, Duration::from_millis(2))];
     mounted.hostile.follow(Plan::random(1, 0.5, slow));
@@ -275,4 +271,19 @@ fn signals_amid_messages_lose_no_reply() {
     assert!(eventually(|| mounted.mount().statistics().files == 0));
     assert_eq!(mounted.mount().statistics().panics, 0);
     mounted.end();
+}
+
+#[test]
+fn signals_amid_messages_lose_no_reply() {
+    if let Some(mounted) = mounted(PagePolicy::Off, Authority::Shared, Transport::Device) {
+        signals_amid_messages(mounted);
+    }
+}
+
+#[test]
+fn signals_amid_messages_by_a_ring_lose_no_reply() {
+    let Some(_on) = switched(true) else { return };
+    if let Some(mounted) = mounted(PagePolicy::Off, Authority::Shared, Transport::Ring) {
+        signals_amid_messages(mounted);
+    }
 }
