@@ -641,3 +641,48 @@ impl std::fmt::Debug for Queue {
         out.debug_struct("Queue").field("core", &self.core).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static CLASS: LockClass = LockClass::new(1, "test-ring", "answered slots of a ring");
+
+    /// The kernel took a ring's entries and refused each: its switch went off between its greeting and the first call.
+    /// The queue reported that only when it served, and the mount hung.
+    #[test]
+    fn a_queue_whose_slots_are_all_refused_is_not_registered() {
+        // A file that takes no commands.
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let sizes = Sizes { slots: 4, payload_bytes: 8192, kept_bytes: 0 };
+        let mut queue = match Queue::new(&Device::from(OwnedFd::from(file)), 0, sizes, &CLASS) {
+            Ok(queue) => queue,
+            // Forbidden, as in many containers, or an old kernel.
+            Err(error) => return uvfs_skip::lacking(format_args!("no io_uring: {error}")),
+        };
+        let refused = queue.register().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
+    }
+
+    /// Bug: a slot kept the pages of its largest write. A read's answer stays, as the kernel copies it at the commit.
+    #[test]
+    fn pages_behind_an_answer_are_returned_when_too_many_are_kept() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let sizes = Sizes { slots: 2, payload_bytes: 64 << 10, kept_bytes: 0 };
+        let Ok(mut queue) = Queue::new(&Device::from(OwnedFd::from(file)), 0, sizes, &CLASS) else {
+            return uvfs_skip::lacking("no io_uring");
+        };
+        let bytes = vec![7; 64 << 10];
+        queue.shared.put(1, HEADERS, &bytes);
+        queue.touch(1, bytes.len());
+        assert_eq!(queue.touched, [0, 64 << 10]);
+        queue.give_back(1, 5000);
+        assert_eq!(queue.touched, [0, 8192]);
+        // SAFETY: U1: no other owner of the slot exists.
+        let left = unsafe {
+            std::slice::from_raw_parts(queue.shared.at(1, HEADERS).as_ptr(), bytes.len())
+        };
+        assert!(left[..8192].iter().all(|byte| *byte == 7), "the answer stays");
+        assert!(left[8192..].iter().all(|byte| *byte == 0), "the rest was returned");
+    }
+}
