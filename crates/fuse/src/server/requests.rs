@@ -11,7 +11,7 @@ use crate::notify::Notices;
 use crate::statistics::Counters;
 use crate::task;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use uvfs_concurrent::primitive::atomic::AtomicU64;
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
@@ -98,7 +98,7 @@ impl Server {
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
-        let powers = Powers::OfTask { task, read: task::capabilities };
+        let powers = Powers::OfTask { task, asked: Instant::now(), read: task::capabilities };
         Caller { uid, gid, groups, checks: Checks::Done, set_ids, powers, origin: self.origin }
     }
 
