@@ -9,6 +9,7 @@
 //! the machine's own one, these are all objects.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The bit of CAP_FSETID.
 const FSETID: u32 = 4;
@@ -24,10 +25,11 @@ pub(crate) fn may_keep_set_ids(task: u32) -> bool {
     parse_effective(&status(task)) & (1 << FSETID) != 0
 }
 
-/// The capabilities of thread `task` that hold for every object; none if it does not belong to `user` and `group`, or if
-/// its user namespace does not map every number to itself. The namespace and the start of the task are looked at before
-/// and after: so a number that another task has got, and a change of namespace, are seen.
-pub(crate) fn capabilities(task: u32, user: u32, group: u32) -> u64 {
+/// The capabilities of thread `task`, which asked at a moment, that hold for every object; none if it does not belong to
+/// `user` and `group`, or if its user namespace does not map every number to itself. The namespace and the start of the
+/// task are looked at before and after: so a number that another task gets meanwhile, and a change of namespace, are
+/// seen. A task that began after the question has got the number of one that was killed.
+pub(crate) fn capabilities((task, asked): (u32, Instant), user: u32, group: u32) -> u64 {
     if !shows_our_processes() {
         return 0;
     }
@@ -36,7 +38,7 @@ pub(crate) fn capabilities(task: u32, user: u32, group: u32) -> u64 {
     let is_the_same = Standing::of(task).as_ref() == Some(&before);
     let is_callers = file_system_id(&status, "Uid:") == Some(user)
         && file_system_id(&status, "Gid:") == Some(group);
-    match before.maps_all() && is_callers && is_the_same {
+    match before.maps_all() && before.is_older_than(asked) && is_callers && is_the_same {
         true => parse_effective(&status),
         false => 0,
     }
@@ -61,12 +63,35 @@ impl Standing {
         })
     }
 
+    /// Whether it began before `asked`, as far as the kernel's clock ticks tell; false if that is not known. A thread that
+    /// loses its processor between the two clocks takes the task for younger than it is, so it looks again.
+    fn is_older_than(&self, asked: Instant) -> bool {
+        (0..LOOKS).any(|_| {
+            let up = std::fs::read_to_string("/proc/uptime").ok();
+            up.and_then(|up| uptime(&up)).is_some_and(|up| {
+                let age =
+                    up.saturating_sub(Duration::from_millis(self.began.saturating_mul(TICK_MS)));
+                age + Duration::from_millis(2 * TICK_MS) >= asked.elapsed()
+            })
+        })
+    }
+
     /// Whether its user namespace maps every user and every group to itself.
     fn maps_all(&self) -> bool {
         [&self.users, &self.groups]
             .iter()
             .all(|map| map.split_whitespace().eq(["0", "0", ALL_NUMBERS]))
     }
+}
+
+/// The unit of `began`: USER_HZ is 100 in every Linux that has FUSE and a current userland.
+const TICK_MS: u64 = 10;
+/// Looks at the two clocks.
+const LOOKS: usize = 8;
+
+/// The time since the machine's start in `/proc/uptime`.
+fn uptime(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.split_whitespace().next()?.parse().ok()?).ok()
 }
 
 /// How many numbers of users there are, without the last one, which stands for none.
@@ -217,7 +242,7 @@ mod tests {
         assert_eq!(parse_effective(status), 0x1ff_ffff_ffef);
         assert_eq!((parse_effective("CapEff:\tx\n"), parse_effective("")), (0, 0));
         assert!(!may_keep_set_ids(u32::MAX));
-        assert_eq!(capabilities(u32::MAX, 0, 0), 0);
+        assert_eq!(capabilities((u32::MAX, Instant::now()), 0, 0), 0);
     }
 
     #[test]
@@ -230,11 +255,12 @@ mod tests {
             (user, group),
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         );
-        assert_eq!(capabilities(own, user + 1, group), 0);
-        assert_eq!(capabilities(own, user, group + 1), 0);
+        let asked = Instant::now();
+        assert_eq!(capabilities((own, asked), user + 1, group), 0);
+        assert_eq!(capabilities((own, asked), user, group + 1), 0);
         let standing = Standing::of(own).unwrap();
         let expected = if standing.maps_all() { parse_effective(&status) } else { 0 };
-        assert_eq!(capabilities(own, user, group), expected);
+        assert_eq!(capabilities((own, asked), user, group), expected);
         let maps_all = |users: &str, groups: &str| {
             Standing { began: 1, users: users.into(), groups: groups.into() }.maps_all()
         };
@@ -245,5 +271,17 @@ mod tests {
         }
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8812 1 2 3";
         assert_eq!(began(stat), Some(8812));
+    }
+
+    /// A killed task's request goes on in the store, and its number may be another task's by then.
+    #[test]
+    fn a_task_that_began_after_the_question_did_not_ask() {
+        let own = Standing::of(std::process::id()).unwrap();
+        let up = uptime(&std::fs::read_to_string("/proc/uptime").unwrap()).unwrap();
+        assert!(own.is_older_than(Instant::now()));
+        let Some(long_ago) = Instant::now().checked_sub(up / 2) else { return };
+        let late = Standing { began: up.as_millis() as u64 / TICK_MS, ..own };
+        assert!(late.is_older_than(Instant::now()) && !late.is_older_than(long_ago));
+        assert_eq!(uptime("8812.07 3.10\n"), Some(Duration::from_millis(8_812_070)));
     }
 }

@@ -7,6 +7,7 @@ use crate::observers::Origin;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Reads the supplementary groups of a task, by thread id.
 pub type GroupReader = fn(u32) -> Vec<u32>;
@@ -122,8 +123,10 @@ pub enum Powers {
     OfTask {
         /// The task's thread id.
         task: u32,
-        /// Reads them for this task if it still has this user and group: a bit for each number.
-        read: fn(u32, u32, u32) -> u64,
+        /// When the task asked. A task of the same number that began later is another one.
+        asked: Instant,
+        /// Reads them for a task that asked then and still has this user and group: a bit for each number.
+        read: fn((u32, Instant), u32, u32) -> u64,
     },
 }
 
@@ -220,7 +223,7 @@ impl Caller {
     pub fn capabilities(&self) -> u64 {
         match self.powers {
             Powers::ByUser => 0,
-            Powers::OfTask { task, read } => read(task, self.uid, self.gid),
+            Powers::OfTask { task, asked, read } => read((task, asked), self.uid, self.gid),
         }
     }
 

@@ -298,6 +298,35 @@ fn a_file_of_which_a_lost_transaction_has_only_data_is_named() {
     assert_eq!(lost[0].bytes, old as u64);
 }
 
+/// A kernel opens no file of an image at the store, so a sync names the file alone. In process, each open file has the
+/// error for itself.
+#[test]
+fn an_error_of_write_back_on_an_image_is_reported_once_for_the_file() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let Some(image) = image("16M", "4096") else { return };
+    let device = Arc::new(Faulty::new(WritableMemory::new(image)));
+    let vfs = on(device.clone());
+    let file = create(&vfs, "f");
+    file.write_all_at(0, &[1; 8192]).unwrap();
+    file.sync(SyncMode::All).unwrap();
+    let other = create(&vfs, "f");
+    file.write_all_at(0, &[2; 8192]).unwrap();
+    device.plan(Faults { writes: Some(0), once: true, ..Faults::default() });
+    // Its second try succeeds.
+    let _ = vfs.write_back_all();
+    device.plan(Faults::default());
+    let by_name = || {
+        let unopened = FileRef::unopened(file.node().id());
+        vfs.sync(file.node(), unopened, SyncMode::All).map_err(|error| error.errno())
+    };
+    assert_eq!([by_name(), by_name()], [Err(libc::EIO), Ok(())], "both descriptors of a mount");
+    for open in [&file, &other] {
+        let results = [(); 2].map(|()| open.sync(SyncMode::All).map_err(|error| error.errno()));
+        assert_eq!(results, [Err(libc::EIO), Ok(())], "an open file in process");
+    }
+    assert_eq!(vfs.end().len(), 0, "nothing is lost");
+}
+
 /// A promise about a file, from a moment until another one.
 struct Fact {
     from: usize,

@@ -4,12 +4,13 @@
 //! file.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored};
 use uvfs_tests::{Hostile, Watchdog, root};
 use uvfs_vfs::backend::RenameMode;
-use uvfs_vfs::{Error, OpenOptions, Opens, Vfs, VfsConfig};
+use uvfs_vfs::{Error, OpenOptions, Opens, SyncMode, Vfs, VfsConfig};
 
 /// A file system that writes back when it is asked to, and its store.
 fn scene(kind: Kind) -> (Arc<Vfs>, Hostile) {
@@ -127,5 +128,57 @@ fn a_store_that_takes_everything_loses_nothing() {
         drop(file);
         assert_eq!(lines(vfs.end()), [""; 0], "{kind:?}");
         assert_eq!(stored(&store, "x"), vec![7; 5000], "{kind:?}");
+    }
+}
+
+/// Sends the lines of the log to the one test that reads them.
+struct Lines(Sender<String>);
+
+impl log::Log for Lines {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        // There is no reader when the test is over.
+        let _ = self.0.send(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+/// Bug: after 50 ms in which a device failed, 108 write errors were counted. The log named none of the files, because
+/// each `fsync` had met the errors itself, and only those of background threads were logged.
+#[test]
+fn an_error_that_a_sync_meets_is_logged_once_until_the_store_works() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    let (send, receive) = channel();
+    log::set_logger(Box::leak(Box::new(Lines(send)))).expect("the only logger here");
+    log::set_max_level(log::LevelFilter::Warn);
+    // Other tests of this process log, too.
+    let mut lines: Vec<String> = Vec::new();
+    let mut logged = |path: &str, words: &str| {
+        lines.extend(receive.try_iter());
+        let start = format!("/{path}: {words}");
+        lines.iter().filter(|line| line.starts_with(&start)).count()
+    };
+    for (at, kind) in kinds().into_iter().enumerate() {
+        let (vfs, store) = scene(kind);
+        let path = format!("logged-{at}");
+        let file = write(&vfs, &path, 5000);
+        let sync = || file.sync(SyncMode::All).map_err(|error| error.errno());
+        let failing = |call, errno| {
+            let fault = Fault::Fail(Moment::Before, errno);
+            store.follow(Plan::new().when(On::call(call), fault));
+        };
+        for round in 1..3 {
+            failing(Call::Write, libc::EIO);
+            assert_eq!([sync(), sync()], [Err(libc::EIO); 2], "{kind:?}");
+            assert_eq!(logged(&path, "cannot write back, will try again: "), round, "{kind:?}");
+            failing(Call::Sync, libc::ENOSPC);
+            assert_eq!([sync(), sync()], [Err(libc::ENOSPC); 2], "{kind:?}");
+            assert_eq!(logged(&path, "cannot be made stable: No space left"), round, "{kind:?}");
+            store.behave();
+            assert_eq!(sync(), Ok(()), "{kind:?}");
+            file.write_at(0, &[8; 5000]).unwrap();
+        }
     }
 }

@@ -269,6 +269,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::path::Path;
+    use std::time::Instant;
     use uvfs_vfs::{
         Backend, FileRef, InodeId, Name, NewKind, OpenMode, Powers, SetAttributes, XattrMode,
     };
@@ -445,7 +446,8 @@ mod tests {
 
     /// A user whose task has the capability `number`.
     fn user_with(number: u32) -> Caller {
-        let powers = Powers::OfTask { task: number, read: |number, _, _| 1 << number };
+        let read = |(number, _): (u32, Instant), _, _| 1 << number;
+        let powers = Powers::OfTask { task: number, asked: Instant::now(), read };
         Caller { powers, ..user() }
     }
 

@@ -218,14 +218,14 @@ impl Demo {
     }
 
     fn carry_out(&self, command: &mut Command) -> io::Result<Outcome> {
-        let told = self.path("output");
-        let out = File::create(&told)?;
+        let output = self.path("output");
+        let out = File::create(&output)?;
         command.current_dir(&self.folder).stdin(Stdio::null());
-        // Of an ordinary user: the folder of the control socket, which goes with all else.
+        // The control socket of an ordinary user lies there, and goes with all else.
         command.env("XDG_RUNTIME_DIR", &self.folder);
         command.stdout(out.try_clone()?).stderr(out).process_group(0);
         let status = wait(&mut command.spawn()?)?;
-        Ok(Outcome { status, text: String::from_utf8_lossy(&fs::read(&told)?).into_owned() })
+        Ok(Outcome { status, text: String::from_utf8_lossy(&fs::read(&output)?).into_owned() })
     }
 
     fn check_stop(&self) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `uvfs demo`: with a mount, and in process where there can be none. It leaves no file and no mount.
 
-use crate::cleaning::as_nobody;
+use crate::cleaning::as_other_user;
 use crate::common::{Outcome, can_mount, finish, uvfs, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -28,7 +28,7 @@ fn elsewhere(folder: &Path, script: &str) -> Option<Outcome> {
     elsewhere_as("", folder, script)
 }
 
-/// The same, by the user that the words of `user` become.
+/// Runs `script` as the user that the words of `user` become.
 fn elsewhere_as(user: &str, folder: &Path, script: &str) -> Option<Outcome> {
     if !rustix::process::geteuid().is_root() {
         uvfs_skip::skip("a mount namespace needs root");
@@ -122,7 +122,7 @@ fn without_fuse_the_library_does_the_same_in_process() {
 /// An ordinary user without `fusermount3` reads which package is missing. (A helper that cannot be read is not found.)
 #[test]
 fn without_the_helper_an_ordinary_user_reads_which_package_is_missing() {
-    if !can_mount() || as_nobody().is_none() {
+    if !can_mount() || as_other_user().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -181,10 +181,10 @@ fn a_signal_ends_it_in_order() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     let status = wait(&mut child);
-    let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     let expected = "uvfs: demo: ended by a signal; nothing is left of it\n";
-    assert_eq!((status.code(), &*told), (Some(1), expected), "{rest}");
+    assert_eq!((status.code(), &*errors), (Some(1), expected), "{rest}");
     check_empty(folder.path());
 }
 

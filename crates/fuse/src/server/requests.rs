@@ -14,7 +14,7 @@ use crate::notify::Notices;
 use crate::statistics::Counters;
 use crate::task;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, ChangeSink, Checks, Cookie, Entries,
@@ -133,7 +133,7 @@ impl Server {
         let groups = Groups::OfTask { task, read: task::groups };
         // A write and a truncation have their own flag; fallocate and copy_file_range have none.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
-        let powers = Powers::OfTask { task, read: task::capabilities };
+        let powers = Powers::OfTask { task, asked: Instant::now(), read: task::capabilities };
         let (checks, new_owner) = (Checks::Done, NewOwner::Caller);
         let caller =
             Caller { uid, gid, groups, checks, set_ids, powers, new_owner, origin: self.origin };
