@@ -78,6 +78,10 @@ pub(crate) enum Target<'a> {
     Missing,
 }
 
+/// The name leads to another object than the one to insert.
+#[derive(Debug)]
+pub(crate) struct OtherObject;
+
 /// How a name was inserted: decides how soon it is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -323,11 +327,10 @@ impl NameCache {
         self.find(&guard, directory, key, &mut None).map(|entry| entry.value().meaning())
     }
 
-    /// The object that the cached name leads to, and whether that is a directory. Also if the name is not valid.
-    pub(crate) fn object(&self, key: Key<'_>) -> Option<(InodeId, bool)> {
+    /// Whether the object of the cached name, valid or not, is a directory. `None`: the name leads to no object.
+    pub(crate) fn is_directory(&self, key: Key<'_>) -> Option<bool> {
         let guard = epoch::pin();
-        let inode = self.get(&guard, key)?.value().inode()?;
-        Some((inode.id, inode.is_directory()))
+        Some(self.get(&guard, key)?.value().inode()?.is_directory())
     }
 
     /// The dentry of the name, valid or not.
@@ -336,6 +339,9 @@ impl NameCache {
     }
 
     /// Caches the meaning of the name. Returns an inode that lost its last name by it, marked as queued.
+    ///
+    /// # Errors
+    /// The name leads to another object. Nothing has changed.
     pub(crate) fn insert(
         &self,
         directory: &Inode,
@@ -343,47 +349,48 @@ impl NameCache {
         target: Target<'_>,
         (stamp, expiry): (Ticket, Expiry),
         arrival: Arrival,
-    ) -> Option<Ref<Inode>> {
-        if expiry == Expiry::EXPIRED {
-            return self.lose(key);
-        }
+    ) -> Result<Option<Ref<Inode>>, OtherObject> {
         let inode = match target {
             Target::Missing => None,
             Target::Node(node) => match node.inode.try_ref() {
                 Some(inode) => Some(inode),
                 // The object has millions of cached names: this one is asked for each time.
-                None => return self.lose(key),
+                None => return Ok(self.lose(key)),
             },
         };
         let weight = match (&inode, arrival) {
             (Some(_), Arrival::Asked) => weight::ASKED,
             _ => weight::PROBATION,
         };
-        match &inode {
-            Some(inode) => inode.gained_name(),
-            None => {
-                // ORDERING: Relaxed; a size.
-                self.negatives.fetch_add(1, Relaxed);
-            }
-        }
         let guard = epoch::pin();
         let id = inode.as_ref().map_or(InodeId(0), |inode| inode.id);
-        let dentry = Dentry { inode, id, stamp, expiry };
-        let class = class_of(directory.class(), dentry.inode.as_ref());
+        let class = class_of(directory.class(), inode.as_ref());
+        let mut new = Some(Dentry { inode, id, stamp, expiry });
         let parent = key.directory.0;
-        let inserted = self.table.insert_with(&guard, key.hash, parent, key.bytes(), |known| {
+        let inserted = self.table.insert_if(&guard, key.hash, parent, key.bytes(), |known| {
+            let known_object = known.filter(|known| known.value().inode.is_some());
+            let dentry =
+                new.take_if(|_| known_object.is_none_or(|known| known.value().id == id))?;
+            match &dentry.inode {
+                Some(inode) => inode.gained_name(),
+                None => {
+                    // ORDERING: Relaxed; a size.
+                    self.negatives.fetch_add(1, Relaxed);
+                }
+            }
             // A name inserted again, by a listing for example, keeps its use.
             let known = known.filter(|known| known.value().meaning() == dentry.meaning());
             let weight = match class {
                 Class::Once => weight::PROBATION,
                 _ => known.map_or(weight, |known| weight.max(known.weight())),
             };
-            ((weight, class), dentry)
+            Some(((weight, class), dentry))
         });
+        let inserted = inserted.ok_or(OtherObject)?;
         // Count the class we inserted, not the current one: a thread that reclassified it has counted that.
         self.joined_class(class, inserted.entry);
         self.changes.hit();
-        self.removed(inserted.replaced?)
+        Ok(inserted.replaced.and_then(|replaced| self.removed(replaced)))
     }
 
     /// The object of a cached name, valid or not.

@@ -200,12 +200,28 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         name: &[u8],
         make: impl FnOnce(Option<&'g Entry<V>>) -> ((u8, Class), V),
     ) -> Inserted<'g, V> {
+        let inserted = self.insert_if(guard, hash, parent, name, |known| Some(make(known)));
+        inserted.expect("something was made")
+    }
+
+    /// The same as [`NameTable::insert_with`]. If `make` returns `None`, nothing changes.
+    ///
+    /// # Panics
+    /// With a name longer than [`NAME_BYTES_MAX`].
+    pub fn insert_if<'g>(
+        &'g self,
+        guard: &'g Guard,
+        hash: u64,
+        parent: u64,
+        name: &[u8],
+        make: impl FnOnce(Option<&'g Entry<V>>) -> Option<((u8, Class), V)>,
+    ) -> Option<Inserted<'g, V>> {
         record::probe();
         let draft = Draft::new(hash, parent, name);
         let mut locked = self.lock(guard, hash);
         // SAFETY: a bucket of this table.
         let place = unsafe { locked.find(|entry: &Entry<V>| entry.has_key(hash, parent, name)) };
-        let (worth, value) = make(place.map(|place| place.entry));
+        let (worth, value) = make(place.map(|place| place.entry))?;
         let fresh = draft.finish(worth, value);
         // SAFETY: initialized, and from now on retired before it is freed (B7); `'g` is a guard's lifetime.
         let entry = unsafe { fresh.as_ref() };
@@ -215,7 +231,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             drop(locked);
             // SAFETY: its slot holds another entry now (B5).
             unsafe { self.retire(guard, place.entry) };
-            return Inserted { entry, replaced: Some(place.entry) };
+            return Some(Inserted { entry, replaced: Some(place.entry) });
         }
         let overflowed = locked.put(word);
         drop(locked);
@@ -224,7 +240,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         if overflowed || inserted.rem_euclid(INSERTIONS_PER_LOOK) == 0 {
             self.grow_if_full(guard);
         }
-        Inserted { entry, replaced: None }
+        Some(Inserted { entry, replaced: None })
     }
 
     /// Removes a name; returns the entry, which readers may still use.

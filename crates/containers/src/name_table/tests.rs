@@ -561,3 +561,17 @@ fn an_entry_has_a_class_until_it_is_gone() {
     assert!(table.remove_if(&guard, u64::from(hash as u32), 1, |_| true).is_some());
     assert_eq!(table.set_class(&guard, second, Class::Keep), None, "removed");
 }
+
+#[test]
+fn a_refused_insertion_changes_nothing() {
+    let (names, guard) = (Names::new(1), epoch::pin());
+    assert!(names.insert(&guard, 1, b"a", 7).is_none());
+    let refused = names.0.insert_if(&guard, names.0.hash(1, b"a"), 1, b"a", |known| {
+        assert_eq!(known.map(|known| **known), Some(7));
+        None
+    });
+    assert!(refused.is_none());
+    assert!(names.0.insert_if(&guard, names.0.hash(1, b"b"), 1, b"b", |_| None).is_none());
+    assert_eq!(names.get(&guard, 1, b"a").map(|entry| **entry), Some(7));
+    assert_eq!(names.0.len(), 1);
+}

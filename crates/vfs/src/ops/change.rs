@@ -208,18 +208,14 @@ impl Core {
             Target::Node(_) => self.entry_expiry(reported),
             Target::Missing => self.negative_expiry(reported),
         };
-        let insert = || {
-            let orphan = self.names.insert(directory, key, target, (stamp, expiry), arrival);
-            self.orphaned(orphan);
-        };
-        let id = match target {
-            Target::Node(node) => Some(node.id()),
-            Target::Missing => None,
-        };
-        match self.names.object(key) {
-            Some((known, _)) if Some(known) != id => self.supersede_name(directory, key, insert),
-            _ => insert(),
+        if expiry == Expiry::EXPIRED {
+            self.lose_name(key);
+            return expiry;
         }
+        let insert = || self.names.insert(directory, key, target, (stamp, expiry), arrival);
+        let orphan = insert().or_else(|_| self.supersede_name(directory, key, insert));
+        // Other callers insert under the same lock, so the second one cannot fail.
+        self.orphaned(orphan.ok().flatten());
         expiry
     }
 
@@ -235,9 +231,9 @@ impl Core {
         // In a complete directory, an absent name is an answer.
         let complete = directory.known_directory().map(|known| &known.complete);
         let resumes = complete.filter(|complete| complete.suspend());
-        let object = self.names.object(key);
+        let object = self.names.is_directory(key);
         self.forget_name(key);
-        if let Some((_, of_directory)) = object {
+        if let Some(of_directory) = object {
             self.paths.meaning_ends(key.directory, of_directory);
         }
         let result = then();
@@ -249,9 +245,9 @@ impl Core {
 
     /// Removes a name from the cache that may still exist in the store.
     pub(crate) fn lose_name(&self, key: Key<'_>) {
-        let object = self.names.object(key);
+        let object = self.names.is_directory(key);
         self.orphaned(self.names.lose(key));
-        if let Some((_, of_directory)) = object {
+        if let Some(of_directory) = object {
             self.paths.meaning_ends(key.directory, of_directory);
         }
     }
