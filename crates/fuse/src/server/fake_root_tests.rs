@@ -24,7 +24,7 @@ fn server(with_others: bool) -> Server {
 }
 
 fn caller(server: &Server, uid: u32) -> Caller {
-    server.caller(Sender { uid, gid: uid, task: u32::MAX })
+    server.caller(Sender { uid, gid: uid, task: u32::MAX, number: 0 })
 }
 
 /// A directory of mode 700 in the root: its node id, and for how long the kernel may use its name.
