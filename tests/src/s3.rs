@@ -283,7 +283,7 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
     }
 }
 
-/// A line of [`S3Server::told`].
+/// A line of [`S3Server::recorded`].
 fn recorded(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
     let mut line = format!("{} {} {:?}", request.method, request.path, request.query);
     for name in ["if-match", "if-none-match", "x-amz-copy-source", MARK, "range"] {

@@ -166,7 +166,7 @@ impl Missing {
     }
 
     /// Up to `count` of the oldest names, with their directories, for which there is no room any more. They stay until
-    /// [`notified`](Self::told).
+    /// [`notified`](Self::notified).
     pub(crate) fn too_many(&self, count: usize) -> Vec<(u64, MissingName)> {
         let bytes_max = self.shard_bytes();
         let mut some = Vec::new();
