@@ -204,7 +204,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         inserted.expect("something was made")
     }
 
-    /// The same as [`NameTable::insert_with`]. If `make` returns `None`, nothing changes.
+    /// Inserts as [`NameTable::insert_with`] does. If `make` returns `None`, nothing changes.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
