@@ -15,10 +15,10 @@
 //! group a quarter is too little, because entries in use cannot be evicted: 10,000 open files took 118 % of the 13 MiB
 //! that a group of 32 MiB left. There the default is half. The limit of a group also holds for the groups in it, so its ancestors
 //! are read, too (cgroup-v2 of the kernel's documentation, "memory.max"). The process's other memory is measured five
-//! times a second, since an allocator's use cannot be predicted. A store and the frontend count their own bytes for
-//! each file that a kernel holds ([`uvfs_vfs::Tenant`]). Free memory returns to the system when it is short. Weakness:
-//! growth between two measurements is seen late. If everything besides the caches exceeds the size, the caches keep a
-//! minimum beyond it.
+//! times a second, and fifty times while it is short, since an allocator's use cannot be predicted. A store and the
+//! frontend count their own bytes for each file that a kernel holds ([`uvfs_vfs::Tenant`]). Free memory returns to the
+//! system when it is short. Weakness: growth between two measurements is seen late. If everything besides the caches
+//! exceeds the size, the caches keep a minimum beyond it.
 
 use crate::Failure;
 use crate::units::{Size, show_bytes};
@@ -87,13 +87,15 @@ impl Machine {
     }
 }
 
-/// How often the process is measured.
+/// How often the process is measured, and how often while memory is short.
 const MEASURED_EVERY: Duration = Duration::from_millis(200);
+const MEASURED_OFTEN: Duration = Duration::from_millis(20);
 /// Growth allowed between two measurements; the overhead is lowered only by a larger difference.
 const SLACK_BYTES: u64 = 1 << 20;
 /// Free memory returns to the system when less than this share of the size is left.
 const PRESSING_SHARE: u64 = 16;
-/// How often at most, while it helps, and while it does not.
+/// How often at most: while the program frees much more, while it helps, and while it does not.
+const GIVEN_BACK_OFTEN: Duration = Duration::from_millis(100);
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
 const GIVEN_BACK_SELDOM: Duration = Duration::from_secs(60);
 /// Caches below this share one arena of the allocator: each keeps some free memory for itself.
@@ -108,36 +110,39 @@ pub(crate) fn with_few_arenas(cache_bytes: u64) {
 }
 
 /// The time of the next search for free memory. The less the last one found, the longer the pause: a search takes time,
-/// too. If the caches have shrunk meanwhile, the next one is soon.
+/// too. If the caches have shrunk meanwhile, or the allocator has more free memory, the next one is soon.
 #[derive(Debug)]
 struct Giving {
     last: Instant,
     pause: Duration,
     /// The caches' bytes when nothing was found, or more if they held more since.
     held: u64,
+    /// The allocator's free bytes after the last search. It still counts those that were returned.
+    free: u64,
 }
 
 impl Giving {
     fn new(now: Instant) -> Self {
-        Self { last: now, pause: GIVEN_BACK_EVERY, held: 0 }
+        Self { last: now, pause: GIVEN_BACK_EVERY, held: 0, free: 0 }
     }
 
-    /// Whether it is time, while the caches hold `held` bytes.
-    fn is_due(&mut self, now: Instant, held: u64) -> bool {
+    /// Whether it is time, while the caches hold `held` bytes, and the allocator has `free` ones.
+    fn is_due(&mut self, now: Instant, held: u64, free: u64) -> bool {
         if held + SLACK_BYTES < self.held {
             self.pause = GIVEN_BACK_EVERY;
         }
         self.held = self.held.max(held);
-        now.saturating_duration_since(self.last) >= self.pause
+        let pause = if free > self.free + SLACK_BYTES { GIVEN_BACK_OFTEN } else { self.pause };
+        now.saturating_duration_since(self.last) >= pause
     }
 
     /// Memory was returned, with a useful amount if that `helped`.
-    fn done(&mut self, now: Instant, held: u64, helped: bool) {
+    fn done(&mut self, now: Instant, (held, free): (u64, u64), helped: bool) {
         self.pause = match helped {
             true => GIVEN_BACK_EVERY,
             false => (self.pause * 2).min(GIVEN_BACK_SELDOM),
         };
-        (self.last, self.held) = (now, held);
+        (self.last, self.held, self.free) = (now, held, free);
     }
 }
 
@@ -156,11 +161,13 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
                 // Also entries that were in use at the last insertion, and no longer are.
                 vfs.evict_excess();
             }
-            if giving.is_due(Instant::now(), vfs.held_bytes()) && pressing {
+            // Looked up only while it matters: it takes the allocator's lock.
+            let free = || if pressing { allocator::free_bytes() as u64 } else { 0 };
+            if giving.is_due(Instant::now(), vfs.held_bytes(), free()) && pressing {
                 vfs.give_back();
                 let before = std::mem::replace(&mut resident, machine.resident_bytes());
                 let helped = resident + SLACK_BYTES < before;
-                giving.done(Instant::now(), vfs.held_bytes(), helped);
+                giving.done(Instant::now(), (vfs.held_bytes(), free()), helped);
             }
             let besides = resident.saturating_sub(vfs.held_bytes());
             // Room for growth before the next measurement.
@@ -171,7 +178,7 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
                 vfs.set_overhead_bytes(known);
             }
             drop(vfs);
-            thread::sleep(MEASURED_EVERY);
+            thread::sleep(if pressing { MEASURED_OFTEN } else { MEASURED_EVERY });
         }
     };
     if let Err(error) = thread::Builder::new().name("uvfs-memory".into()).spawn(watch) {
@@ -362,16 +369,16 @@ mod tests {
         let mut giving = Giving::new(now);
         for _ in 0..10 {
             now += GIVEN_BACK_SELDOM;
-            assert!(giving.is_due(now, 100 << 20));
-            giving.done(now, 100 << 20, false);
+            assert!(giving.is_due(now, 100 << 20, 0));
+            giving.done(now, (100 << 20, 0), false);
         }
         now += GIVEN_BACK_EVERY;
-        assert!(!giving.is_due(now, 101 << 20), "there was nothing ten times");
-        assert!(!giving.is_due(now, 101 << 20));
-        assert!(giving.is_due(now, 10 << 20), "91 MiB were freed");
-        giving.done(now, 10 << 20, true);
+        assert!(!giving.is_due(now, 101 << 20, 0), "there was nothing ten times");
+        assert!(!giving.is_due(now, 101 << 20, 0));
+        assert!(giving.is_due(now, 10 << 20, 0), "91 MiB were freed");
+        giving.done(now, (10 << 20, 0), true);
         now += GIVEN_BACK_EVERY;
-        assert!(giving.is_due(now, 10 << 20), "and more of it may follow");
+        assert!(giving.is_due(now, 10 << 20, 0), "and more of it may follow");
     }
 
     #[test]

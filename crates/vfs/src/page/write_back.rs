@@ -393,13 +393,29 @@ impl Core {
     pub(super) fn write_any(&self) -> Result<u64> {
         let mut failed = None;
         for file in self.pages.some_dirty_files() {
-            match self.write_next_run(&file) {
+            let wrote = self.write_next_run(&file);
+            self.release_if_written(&file);
+            match wrote {
                 Ok(0) => {}
                 Ok(count) => return Ok(count),
                 Err(error) => failed = Some(error),
             }
         }
         failed.map_or(Ok(0), Err)
+    }
+
+    /// If all pages of a file are written, sends its time and releases its inode, which may be evicted then. Without
+    /// that, files whose pages were written early keep their inodes for the rest of the delay. Does nothing while a
+    /// thread is alone in the gate. The caller may be inside another file's gate.
+    fn release_if_written(&self, file: &FilePages) {
+        if file.is_unwritten() {
+            return;
+        }
+        if let Some(_inside) = file.gate.try_enter() {
+            // A failed time is sent again later.
+            let _ = self.write_change_time(file);
+        }
+        self.pages.dirty_files.remove_written_back(file);
     }
 
     /// One step of a write-back thread. Returns the time of the next step, if one is needed.
@@ -438,7 +454,10 @@ impl Core {
                     let _ = self.write_times(&file);
                     cache.dirty_files.remove_written_back(&file);
                 }
-                Ok(_) => return Some(now),
+                Ok(_) => {
+                    self.release_if_written(&file);
+                    return Some(now);
+                }
                 Err(_) => cache.dirty_files.postpone(&file, now),
             }
         }

@@ -282,3 +282,15 @@ fn an_fsync_of_one_file_is_never_without_effect() {
     vfs.sync(vfs.root(), FileRef::unopened(InodeId::ROOT), SyncMode::All).unwrap();
     assert_eq!(store.syncs.load(Relaxed), 2, "of a directory");
 }
+
+/// In a small cache, pages are written long before they are due, to make room. Their files kept their inodes until then:
+/// 14,000 new files of an image took 15 MiB of a budget of 16.
+#[test]
+fn a_file_whose_pages_were_written_for_room_keeps_no_inode() {
+    let (store, vfs, node) = dirty_in(Store { writes_back: true, ..Store::default() });
+    let pages = vfs.core.pages_of(&node);
+    assert!(pages.has_unwritten());
+    assert_eq!(vfs.core.write_any().unwrap(), 1);
+    assert!(!pages.has_unwritten() && vfs.core.pages.dirty_files.all().is_empty());
+    assert_eq!(store.end.load(Relaxed), 100);
+}
