@@ -54,10 +54,10 @@ const FILES: usize = 2000;
 /// Pieces from here on are not counted.
 const POOLED: usize = 32_000;
 /// Bytes of one open file of a host directory whose pages are cached: in the core and in the store, including those of
-/// the first read. A frontend's table comes on top.
-const OPEN_BYTES_MAX: i64 = 710;
+/// the first read. A frontend's table comes on top. 709 to 712 were counted: tables grow by their keys' hashes.
+const OPEN_BYTES_MAX: i64 = 720;
 /// The part that the budget may miss: the slack of tables, and in process the frontend's table of open files.
-const UNCOUNTED_BYTES_MAX: i64 = 110;
+const UNCOUNTED_BYTES_MAX: i64 = 120;
 
 /// 10,000 open files took 18 MB beside a budget of 16, of which the budget knew a part: each had streams of
 /// read-ahead, a log of errors, and everything that a directory has.

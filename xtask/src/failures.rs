@@ -37,7 +37,10 @@ pub(crate) fn in_output<'a>(lines: impl Iterator<Item = &'a str> + Clone) -> Vec
     let output = |name: &str| {
         let head = format!("---- {name} stdout ----");
         let behind = lines.clone().skip_while(|line| line.trim() != head).skip(1);
-        let own = behind.take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+        let ends = |line: &&str| {
+            line.starts_with("---- ") || ["failures:", "stack backtrace:"].contains(line)
+        };
+        let own = behind.take_while(|line| !ends(line));
         let own: Vec<_> =
             own.filter(|line| !line.trim().is_empty()).map(ToOwned::to_owned).collect();
         own[own.len().saturating_sub(LAST_LINES)..].to_vec()
@@ -89,6 +92,8 @@ failures:
 thread 'a::two' (77) panicked at src/lib.rs:3:5:
 left: 1
 right: 2
+stack backtrace:
+   0: rust_begin_unwind
 
 ---- a::three stdout ----
 it did not panic

@@ -102,6 +102,20 @@ const ROWS: &[Row] = &[
         ],
     },
     Row {
+        what: "ext4 image: one long file written, with an fsync at its end",
+        file: "image-writing-2026-11-28",
+        unit: "MiB/s",
+        uvfs: figure("| row |", "stream with fsync", 4),
+        rivals: &[("the kernel", figure("| row |", "stream with fsync", 5))],
+    },
+    Row {
+        what: "ext4 image: dbench, four clients",
+        file: "image-writing-2026-11-28",
+        unit: "MiB/s",
+        uvfs: figure("| row |", "dbench, 4 clients", 4),
+        rivals: &[("the kernel", figure("| row |", "dbench, 4 clients", 5))],
+    },
+    Row {
         what: "directory: CPU of a request for a fresh name",
         file: "mount-2026-11-21",
         unit: "µs",

@@ -757,6 +757,8 @@ fn a_store_that_takes_nothing(errno: i32) {
         assert_eq!(vfs.statistics().pages.dirty_bytes, 0);
         assert_eq!(difference(&stored(&store, "a")[..pages * PAGE], &content(pages)), None);
         file.write_all_at(0, &[1; PAGE]).expect("it goes on");
+        // Not after the delay, for which the test would wait.
+        vfs.write_back_all().unwrap();
         drop((file, second, top));
         assert_references_come_back(&vfs, &store);
         ledger.assert_settled();
