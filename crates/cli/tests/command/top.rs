@@ -157,6 +157,11 @@ fn a_picture_an_object_and_lines() {
     );
     assert!(mount["requests"].as_array().unwrap().iter().any(|one| one["kind"] == "create"));
     assert!(object["seconds"].as_f64() > Some(0.09), "{object}");
+    let rates = |object: &serde_json::Value| {
+        let root = &object["mounts"][0]["directories"][0];
+        ["bytes_per_second", "requests_per_second"].map(|rate| root[rate].is_number())
+    };
+    assert_eq!(rates(&object), [true; 2], "it counts the directories twice: {object}");
     let refused = run(&["top", "/proc"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("/proc"), "{refused:?}");

@@ -104,8 +104,15 @@ impl Ui {
         all.sort_by(|one, other| {
             let first = match self.sort {
                 Sort::Bytes => other.bytes.cmp(&one.bytes),
-                Sort::Requests => other.requests_per_second.total_cmp(&one.requests_per_second),
-                Sort::Growth => other.bytes_per_second.abs().total_cmp(&one.bytes_per_second.abs()),
+                Sort::Requests => {
+                    let rate = |one: &DirectoryFigures| one.requests_per_second.unwrap_or(-1.0);
+                    rate(other).total_cmp(&rate(one))
+                }
+                Sort::Growth => {
+                    let change =
+                        |one: &DirectoryFigures| one.bytes_per_second.map_or(-1.0, f64::abs);
+                    change(other).total_cmp(&change(one))
+                }
                 Sort::Names => other.names.cmp(&one.names),
                 Sort::Dirty => other.dirty_bytes.cmp(&one.dirty_bytes),
                 Sort::Path => one.path.0.cmp(&other.path.0),

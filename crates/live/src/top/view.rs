@@ -302,14 +302,15 @@ fn directories(pen: &mut Pen<'_>, mount: &MountFigures, ui: &Ui, below: usize, l
 
 fn directory(one: &DirectoryFigures, width: usize) -> String {
     let growth = match one.bytes_per_second {
-        0.0 => "0".to_owned(),
-        grown if grown < 0.0 => format!("-{}/s", show_bytes(-grown as u64)),
-        grown => format!("+{}/s", show_bytes(grown as u64)),
+        None => "-".to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(grown) if grown < 0.0 => format!("-{}/s", show_bytes(-grown as u64)),
+        Some(grown) => format!("+{}/s", show_bytes(grown as u64)),
     };
     format!(
         "{:>10}{growth:>13}{:>9}{:>10}{:>11}  {:<6} {}",
         show_bytes(one.bytes),
-        show_rate(one.requests_per_second),
+        one.requests_per_second.map_or_else(|| "-".to_owned(), show_rate),
         show_count(one.names),
         show_bytes(one.dirty_bytes),
         shown(one.policy.as_deref().unwrap_or("-")),
