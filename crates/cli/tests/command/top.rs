@@ -91,6 +91,16 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     terminal.see("REQUESTS");
     terminal.see("/photos");
     assert!(terminal.is_raw());
+    // The help, whose end is any key, also that of another command.
+    terminal.press(b"?");
+    terminal.see("KEYS");
+    terminal.press(b"q");
+    terminal.see("memory");
+    // A search, which takes the letters of other commands, and its end.
+    terminal.press(b"/qd\r");
+    terminal.see("such");
+    terminal.press(b"\x1b");
+    terminal.see("/photos");
     terminal.press(b"s");
     terminal.see("requests");
     terminal.press(b"ssss");

@@ -13,7 +13,7 @@
 //! does not answer delays the samples of the other mounts for two seconds.
 
 pub(crate) mod figures;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod sample;
 mod screen;
 mod ui;
