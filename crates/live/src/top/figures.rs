@@ -77,7 +77,6 @@ pub(crate) struct Hits {
     /// Share of hits since the mount.
     pub(crate) share_total: Option<f64>,
     /// The kernel answers repeated requests itself: the shares say nothing about the cache.
-    #[serde(skip)]
     pub(crate) by_kernel: bool,
 }
 
