@@ -39,14 +39,13 @@ impl Terminal {
         Self { outside, inside, child, written: String::new() }
     }
 
-    /// Reads until `text` was written since the last call.
-    fn see(&mut self, text: &str) {
+    /// Reads until `text` was written since the last call, and returns all of it.
+    fn see(&mut self, text: &str) -> String {
         let deadline = Instant::now() + crate::common::LIMIT;
         let mut bytes = [0; 4096];
         loop {
             if let Some(at) = self.written.find(text) {
-                self.written.drain(..at + text.len());
-                return;
+                return self.written.drain(..at + text.len()).collect();
             }
             assert!(Instant::now() < deadline, "no {text:?} in time in {:?}", self.written);
             let mut polled = [PollFd::new(&self.outside, PollFlags::IN)];
@@ -127,6 +126,21 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     let report = run(&["stat", place.mnt(), "--json"]).stdout;
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["frontend"]["cleans"], 1, "what was not confirmed was not dropped");
+}
+
+/// Story: the first screen had the figures of one sample, and all rates were 0 until the interval ended.
+#[test]
+fn the_first_screen_has_rates() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon(place.src(), &[]);
+    let mut terminal = Terminal::start(&[place.mnt(), "--interval", "1h"]);
+    let head = terminal.see("memory");
+    assert!(head.contains(place.mnt()) && !head.contains("  0.0 s"), "{head:?}");
+    terminal.press(b"q");
+    terminal.has_ended();
 }
 
 #[test]

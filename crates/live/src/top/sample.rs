@@ -23,6 +23,8 @@ use uvfs_control::resident::{Cached, CachedRequest, Held};
 
 /// Time in which a daemon has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Time between the first two samples, if an interval is not shorter: the first figures need two.
+pub(crate) const FIRST: Duration = Duration::from_millis(250);
 /// Levels of directories that are listed apart.
 const LEVELS: u32 = 3;
 /// A count of directories that took some time is followed by so many times that time without one.

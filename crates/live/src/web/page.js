@@ -563,7 +563,7 @@ function start() {
     state.find = event.target.value.trim().toLowerCase();
     if (state.level) drawLevel();
     const found = at("rows").querySelectorAll("[data-row^=child]").length;
-    say(state.find ? `${count(found)} directories found` : "");
+    say(state.find ? `${count(found)} found` : "");
     // With a text, more directories are listed.
     if (Boolean(before) !== Boolean(state.find)) void look(false);
   });
