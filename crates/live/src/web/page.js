@@ -6,8 +6,8 @@
 
 const FIGURES_MS = 2000, LEVEL_MS = 5000, POINTS = 90, TILES = 60;
 // Directories whose own level is in the picture, the share of the whole that they have at least, and their tiles. Each of them is
-// another pass over the daemon's caches: there is none if the first pass took longer than this time.
-const NESTED = 8, NESTED_SHARE = .02, TILES_NESTED = 12, NESTED_MS = 50;
+// another pass over the daemon's caches: they have their own pause, and there is none if the first pass took longer than this time.
+const NESTED = 8, NESTED_SHARE = .02, TILES_NESTED = 12, NESTED_MS = 1000;
 // Directories of a level, and of one in which the user searches.
 const MOST = 100, MOST_FOUND = 1000;
 const SVG = "http://www.w3.org/2000/svg";
@@ -17,7 +17,7 @@ const at = (id) => document.getElementById(id);
 
 const state = {
   token: "", mounts: [], mountpoint: null, way: [], by: "bytes", paused: false,
-  level: null, below: new Map(), history: new Map(), asked: 0, levelTimer: 0, lost: false, sort: null, find: "",
+  level: null, below: new Map(), belowAfter: 0, history: new Map(), asked: 0, levelTimer: 0, lost: false, sort: null, find: "",
 };
 // The places that the browser's Back leads to. The browser keeps their numbers: it writes its history to disk, and names are not for it.
 const places = [];
@@ -252,9 +252,9 @@ async function look(arrived) {
         at("caption").focus();
         say(at("caption").textContent);
       }
-      const took = told.took_ms + (told.took_ms < NESTED_MS ? await lookBelow(asked) : 0);
+      rest = Math.max(rest, told.took_ms * RESTS);
+      if (told.took_ms < NESTED_MS && Date.now() >= state.belowAfter) await lookBelow(asked);
       if (asked !== state.asked) return;
-      rest = Math.max(rest, took * RESTS);
     } catch (error) {
       if (asked !== state.asked) return;
       say(error.message, true);
@@ -265,7 +265,7 @@ async function look(arrived) {
   state.levelTimer = setTimeout(() => look(false), rest);
 }
 
-// Asks for the levels of the largest directories, and returns how long they took.
+// Asks for the levels of the largest directories.
 async function lookBelow(asked) {
   const { mountpoint, way, level, by } = state;
   const below = new Map();
@@ -280,11 +280,11 @@ async function lookBelow(asked) {
     } catch {
       // It may be gone by now: its tile is drawn without a level of its own.
     }
-    if (asked !== state.asked) return took;
+    if (asked !== state.asked) return;
   }
   state.below = below;
+  state.belowAfter = Date.now() + took * RESTS;
   drawMap(level);
-  return took;
 }
 
 function go(mountpoint, way) {
@@ -292,6 +292,7 @@ function go(mountpoint, way) {
   state.mountpoint = mountpoint;
   state.way = way;
   state.below = new Map();
+  state.belowAfter = 0;
   // A search is about one directory.
   state.find = "";
   at("find").value = "";
@@ -534,6 +535,7 @@ function askToDrop(way, size, key) {
     } catch (error) {
       say(error.message, true);
     }
+    state.belowAfter = 0;
     await look(false);
     const again = [...at("rows").querySelectorAll("button")].find((one) => one.dataset.key === key);
     (again || (key === null ? at("drop-all") : at("caption"))).focus();
@@ -573,7 +575,7 @@ function start() {
     at("pause").setAttribute("aria-pressed", String(state.paused));
   });
   for (const choice of document.querySelectorAll("input[name=by]")) {
-    choice.addEventListener("change", () => { [state.by, state.sort] = [choice.value, null]; void look(false); });
+    choice.addEventListener("change", () => { [state.by, state.sort, state.belowAfter] = [choice.value, null, 0]; void look(false); });
   }
   at("ask-no").addEventListener("click", () => at("ask").close());
   at("ask-yes").addEventListener("click", () => {
