@@ -281,7 +281,7 @@ fn side_by_side(jobs: Vec<Job>, at_once: usize, mut end: impl FnMut(Ended)) {
         {
             running.push(job.title.clone());
             let sender = sender.clone();
-            thread::spawn(move || sender.send(Ended::of(job)));
+            thread::spawn(move || drop(sender.send(Ended::of(job))));
         }
         if running.is_empty() {
             return;

@@ -3,21 +3,12 @@
 //! # Boundary
 //! Names, defaults and help texts.
 
+use crate::top::keys::DESCRIBED;
 use clap::Args;
 use std::path::PathBuf;
 use uvfs_terminal::command_line::EXIT_STATUS;
 
 const TOP_HELP: &str = "\
-Keys:
-  q, Ctrl-C     end
-  p, blank      pause, and continue
-  s             sort directories by bytes, requests, growth, names, dirty
-                bytes or path
-  up, down      select a directory; j and k do so too
-  left, right   the mount before, the next one; h and l do so too
-  d             drop the cached objects of the directory; asks first
-  K, O, N       mark it keep, or once; remove the mark
-
 Without a terminal each mount is a line per interval. The figures of a directory are those of its own entries; on the third level \
 they include all below it. Rates and percentiles are of one interval; a share of hits in parentheses is of all the time.
 
@@ -37,9 +28,15 @@ Examples:
   uvfs web /mnt/data --listen 9568         one of them, at a port of your choice
   ssh -L 9568:127.0.0.1:9568 HOST          forwards it from another machine";
 
+/// The keys of `uvfs top`.
+fn top_keys() -> String {
+    let lines = DESCRIBED.iter().map(|(key, _, effect)| format!("  {key:<8}{effect}\n"));
+    format!("Keys:\n{}", lines.collect::<String>())
+}
+
 /// `uvfs top`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{TOP_HELP}\n\n{EXIT_STATUS}"))]
+#[command(after_help = format!("{}\n{TOP_HELP}\n\n{EXIT_STATUS}", top_keys()))]
 pub struct TopArguments {
     /// The mounts; without one, all that there are
     #[arg(value_name = "MOUNTPOINT")]

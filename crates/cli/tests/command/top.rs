@@ -39,14 +39,13 @@ impl Terminal {
         Self { outside, inside, child, written: String::new() }
     }
 
-    /// Reads until `text` was written since the last call.
-    fn see(&mut self, text: &str) {
+    /// Reads until `text` was written since the last call, and returns all of it.
+    fn see(&mut self, text: &str) -> String {
         let deadline = Instant::now() + crate::common::LIMIT;
         let mut bytes = [0; 4096];
         loop {
             if let Some(at) = self.written.find(text) {
-                self.written.drain(..at + text.len());
-                return;
+                return self.written.drain(..at + text.len()).collect();
             }
             assert!(Instant::now() < deadline, "no {text:?} in time in {:?}", self.written);
             let mut polled = [PollFd::new(&self.outside, PollFlags::IN)];
@@ -91,6 +90,16 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     terminal.see("REQUESTS");
     terminal.see("/photos");
     assert!(terminal.is_raw());
+    // The help, whose end is any key, also that of another command.
+    terminal.press(b"?");
+    terminal.see("KEYS");
+    terminal.press(b"q");
+    terminal.see("memory");
+    // A search, which takes the letters of other commands, and its end.
+    terminal.press(b"/qd\r");
+    terminal.see("such");
+    terminal.press(b"\x1b");
+    terminal.see("/photos");
     terminal.press(b"s");
     terminal.see("requests");
     terminal.press(b"ssss");
@@ -117,6 +126,21 @@ fn keys_sort_pause_drop_and_mark_and_the_terminal_is_given_back() {
     let report = run(&["stat", place.mnt(), "--json"]).stdout;
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["frontend"]["cleans"], 1, "what was not confirmed was not dropped");
+}
+
+/// Story: the first screen had the figures of one sample, and all rates were 0 until the interval ended.
+#[test]
+fn the_first_screen_has_rates() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon(place.src(), &[]);
+    let mut terminal = Terminal::start(&[place.mnt(), "--interval", "1h"]);
+    let head = terminal.see("memory");
+    assert!(head.contains(place.mnt()) && !head.contains("  0.0 s"), "{head:?}");
+    terminal.press(b"q");
+    terminal.has_ended();
 }
 
 #[test]
@@ -157,6 +181,11 @@ fn a_picture_an_object_and_lines() {
     );
     assert!(mount["requests"].as_array().unwrap().iter().any(|one| one["kind"] == "create"));
     assert!(object["seconds"].as_f64() > Some(0.09), "{object}");
+    let rates = |object: &serde_json::Value| {
+        let root = &object["mounts"][0]["directories"][0];
+        ["bytes_per_second", "requests_per_second"].map(|rate| root[rate].is_number())
+    };
+    assert_eq!(rates(&object), [true; 2], "it counts the directories twice: {object}");
     let refused = run(&["top", "/proc"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("/proc"), "{refused:?}");

@@ -9,7 +9,7 @@
 //! mount is compared with zeros: its rates cover its whole life. Weakness: events that begin and end between two
 //! samples are missed.
 
-use super::sample::{Directory, Sample, Sampled};
+use super::sample::{Count, Directory, Sample, Sampled};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -77,7 +77,6 @@ pub(crate) struct Hits {
     /// Share of hits since the mount.
     pub(crate) share_total: Option<f64>,
     /// The kernel answers repeated requests itself: the shares say nothing about the cache.
-    #[serde(skip)]
     pub(crate) by_kernel: bool,
 }
 
@@ -97,10 +96,10 @@ pub(crate) struct DirectoryFigures {
     pub(crate) path: Raw,
     /// Names, inodes and pages.
     pub(crate) bytes: u64,
-    /// By how much that grew; less than 0 if it shrank.
-    pub(crate) bytes_per_second: f64,
-    /// Requests of the kernel about it, by samples.
-    pub(crate) requests_per_second: f64,
+    /// By how much that grew between the last two counts; less than 0 if it shrank; null before the second one.
+    pub(crate) bytes_per_second: Option<f64>,
+    /// Requests of the kernel about it, by samples; null if it is not in both counts.
+    pub(crate) requests_per_second: Option<f64>,
     pub(crate) names: u64,
     pub(crate) inodes: u64,
     pub(crate) page_bytes: u64,
@@ -114,8 +113,8 @@ impl DirectoryFigures {
         Self {
             path,
             bytes: 0,
-            bytes_per_second: 0.0,
-            requests_per_second: 0.0,
+            bytes_per_second: None,
+            requests_per_second: None,
             names: 0,
             inodes: 0,
             page_bytes: 0,
@@ -300,28 +299,25 @@ impl Pair<'_> {
     }
 
     fn directories(&self) -> Vec<DirectoryFigures> {
-        let before: HashMap<&[u8], &Directory> = self
-            .earlier
-            .into_iter()
-            .flat_map(|earlier| &earlier.directories)
-            .map(|one| (&*one.path.0, one))
-            .collect();
-        // They are counted more seldom than samples are taken.
-        let counted = |earlier: &Sampled| {
-            self.later.counted.saturating_duration_since(earlier.counted).as_secs_f64()
-        };
-        let seconds = self.earlier.map_or(0.0, counted);
+        let Some(now) = self.later.counted.as_deref() else { return Vec::new() };
+        // They are counted more seldom than samples are taken: a rate is that between the last two counts.
+        let before = self.later.counted_before.as_deref();
+        let seconds = |before: &Count| now.at.saturating_duration_since(before.at).as_secs_f64();
+        let seconds = before.map(seconds).filter(|seconds| *seconds > 0.0);
+        let listed = before.into_iter().flat_map(|before| &before.directories);
+        let before: HashMap<&[u8], &Directory> = listed.map(|one| (&*one.path.0, one)).collect();
         let figures = |one: &Directory| {
             let bytes = one.held.bytes();
             let before = before.get(&*one.path.0);
             let grown = bytes as f64 - before.map_or(0, |before| before.held.bytes()) as f64;
-            let came = one.requests.saturating_sub(before.map_or(0, |before| before.requests));
-            let rate = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
+            // Without an earlier number, or if the daemon began anew to count them, the rate is unknown.
+            let came = before.and_then(|before| one.requests.checked_sub(before.requests));
+            let rate = |amount: f64| seconds.map(|seconds| amount / seconds);
             DirectoryFigures {
                 path: one.path.clone(),
                 bytes,
                 bytes_per_second: rate(grown),
-                requests_per_second: rate(came as f64),
+                requests_per_second: came.and_then(|came| rate(came as f64)),
                 names: one.held.names.entries,
                 inodes: one.held.inodes.entries,
                 page_bytes: one.held.pages.bytes,
@@ -329,7 +325,7 @@ impl Pair<'_> {
                 policy: one.policy.clone(),
             }
         };
-        self.later.directories.iter().map(figures).collect()
+        now.directories.iter().map(figures).collect()
     }
 
     fn locks(&self) -> Vec<Lock> {
@@ -367,6 +363,7 @@ impl Pair<'_> {
 pub(super) mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
     use uvfs_control::resident::Held;
     use uvfs_vfs::Amount;
@@ -413,30 +410,35 @@ pub(super) mod tests {
             requests: bytes / 4096,
             policy: policy.map(str::to_owned),
         };
-        let mount = |n: u64, counted| Sampled {
+        let count = |n: u64, at| {
+            let directories = vec![
+                directory("/", 8192, None),
+                directory("/photos", n << 20, Some("keep")),
+                directory("/b\u{1b}[2Jad", 3 << 20, None),
+            ];
+            Some(Arc::new(Count { at, directories }))
+        };
+        let mount = |n: u64| Sampled {
             mountpoint: "/mnt/data".into(),
             source: "/srv/data".into(),
             state: State::Served,
             report: report(n),
             locks: locks(n),
-            directories: vec![
-                directory("/", 8192, None),
-                directory("/photos", n << 20, Some("keep")),
-                directory("/b\u{1b}[2Jad", 3 << 20, None),
-            ],
-            counted,
+            counted: None,
+            counted_before: None,
         };
-        let dead = |counted| Sampled {
+        let dead = || Sampled {
             mountpoint: "/mnt/old".into(),
             state: State::Dead,
             report: Value::Null,
             locks: Value::Null,
-            directories: Vec::new(),
-            ..mount(0, counted)
+            ..mount(0)
         };
         let late = at + Duration::from_secs(2);
-        let one = Sample { at, mounts: vec![mount(1, at), dead(at)] };
-        (one, Sample { at: late, mounts: vec![mount(3, late), dead(late)] })
+        let first = Sampled { counted: count(1, at), ..mount(1) };
+        let last = Sampled { counted: count(3, late), counted_before: count(1, at), ..mount(3) };
+        let one = Sample { at, mounts: vec![first, dead()] };
+        (one, Sample { at: late, mounts: vec![last, dead()] })
     }
 
     #[test]
@@ -456,8 +458,8 @@ pub(super) mod tests {
         assert_eq!((of("passthrough").share, of("requests").hits_per_second), (Some(0.5), 1000.0));
         assert_eq!(mount.memory.pages_bytes, 3 << 20);
         assert_eq!((mount.source_calls[0].per_second, mount.source_under_way), (10.0, 2));
-        assert_eq!(mount.directories[1].bytes_per_second, f64::from(1 << 20));
-        assert_eq!(mount.directories[1].requests_per_second, 256.0);
+        assert_eq!(mount.directories[1].bytes_per_second, Some(f64::from(1 << 20)));
+        assert_eq!(mount.directories[1].requests_per_second, Some(256.0));
         assert_eq!(mount.locks.len(), 1);
         assert_eq!(
             (mount.locks[0].waits_per_second, mount.locks[0].wait_ns_per_second),
@@ -474,9 +476,41 @@ pub(super) mod tests {
         later.mounts[0].report["pid"] = 8.into();
         let figures = between(&earlier, &later);
         assert_eq!(figures.mounts[0].requests[0].per_second, 500.0);
-        assert_eq!(figures.mounts[0].directories[1].bytes_per_second, 0.0);
+        // The sampler has one count of the new daemon.
+        assert_eq!(figures.mounts[0].directories[1].bytes_per_second, None);
         let same = between(&earlier, &earlier);
         assert!(same.mounts[0].requests.iter().all(|one| one.per_second == 0.0));
+    }
+
+    /// Story: between two counts of the directories, which a loaded machine counts seldom, `top` divided an unchanged
+    /// total: all rates were 0 in 19 of 20 screens at 2,300 requests a second.
+    #[test]
+    fn a_rate_stays_until_the_next_count_and_is_none_before_the_second() {
+        let (earlier, later) = samples();
+        let mut next = later.clone();
+        next.at += Duration::from_secs(1);
+        let of = |figures: &Figures| {
+            let photos = &figures.mounts[0].directories[1];
+            (photos.bytes_per_second, photos.requests_per_second)
+        };
+        assert_eq!(of(&between(&later, &next)), (Some(f64::from(1 << 20)), Some(256.0)));
+        let first = between(&earlier, &earlier);
+        assert_eq!(of(&first), (None, None));
+        let text = serde_json::to_value(&first.mounts[0].directories[1]).unwrap();
+        assert!(
+            text["requests_per_second"].is_null() && text["bytes_per_second"].is_null(),
+            "{text}"
+        );
+        // A directory whose earlier number is unknown, or larger, has no rate of requests.
+        let change = |change: &dyn Fn(&mut Count)| {
+            let mut later = later.clone();
+            let mut before = later.mounts[0].counted_before.as_deref().unwrap().clone();
+            change(&mut before);
+            later.mounts[0].counted_before = Some(Arc::new(before));
+            of(&between(&earlier, &later)).1
+        };
+        assert_eq!(change(&|before| drop(before.directories.remove(1))), None);
+        assert_eq!(change(&|before| before.directories[1].requests = 9999), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The bytes that a terminal sends for keys.
 //!
 //! # Boundary
-//! Bytes to keys. [`super::ui`] acts on a key.
+//! Bytes to keys, and the list of keys that the user reads. [`super::ui`] acts on a key.
 //!
 //! # Why
 //! A dozen keys of one page: a table of sequences is shorter than the crate for them, which has an event loop.
@@ -17,9 +17,28 @@ pub(crate) enum Key {
     Right,
     Enter,
     Escape,
+    /// The key that removes a letter.
+    Back,
     /// Ctrl-C: the terminal is raw, so that it sends no signal.
     Interrupt,
 }
+
+/// A key's name, the word for it in the last line, and its effect.
+type Described = (&'static str, &'static str, &'static str);
+
+/// All keys, for the last line, the screen of `?`, and `uvfs top --help`; the last line has the first ones that fit.
+pub(crate) const DESCRIBED: [Described; 10] = [
+    ("?", "help", "show this list, until any key"),
+    ("/", "search", "show only the directories that have a typed text; Esc ends that"),
+    ("q", "quit", "end; Ctrl-C does so, too"),
+    ("s", "sort", "sort directories by bytes, requests, growth, names, dirty bytes or path"),
+    ("d", "drop", "drop the cached objects of the directory; asks first"),
+    ("\u{2190}\u{2192}", "mount", "the mount before, the next one; h, l and Tab do so, too"),
+    ("p", "pause", "pause, and continue; the space bar does so, too"),
+    ("\u{2191}\u{2193}", "select", "select a directory; k and j do so, too"),
+    ("K O N", "mark", "mark the directory keep, or once; remove the mark"),
+    ("Esc", "", "end a search; remove a message from the last line"),
+];
 
 /// The sequences of keys that are no letters, in both modes of a keypad.
 const SEQUENCES: [(&[u8], Option<Key>); 9] = [
@@ -65,9 +84,20 @@ pub(crate) fn keys(mut bytes: &[u8]) -> Vec<Key> {
                 keys.push(Key::Right);
                 rest
             }
+            0x08 | 0x7f => {
+                keys.push(Key::Back);
+                rest
+            }
             b' '..=b'~' => {
                 keys.push(Key::Letter(char::from(*first)));
                 rest
+            }
+            0x80.. => {
+                // A letter of a name that is searched for.
+                let mut chunks = bytes.utf8_chunks();
+                let letter = chunks.next().and_then(|chunk| chunk.valid().chars().next());
+                keys.extend(letter.filter(|letter| !letter.is_control()).map(Key::Letter));
+                letter.map_or(rest, |letter| &bytes[letter.len_utf8()..])
             }
             _ => rest,
         };
@@ -88,6 +118,9 @@ mod tests {
         check(b"\x1b[15~q", &[Key::Letter('q')]);
         check(b"\x1b[1;5A\x03", &[Key::Interrupt]);
         check(b"\x1b[", &[]);
-        check("ä\t\r".as_bytes(), &[Key::Right, Key::Enter]);
+        check("ä\t\r".as_bytes(), &[Key::Letter('ä'), Key::Right, Key::Enter]);
+        check(b"\x7f\x08", &[Key::Back, Key::Back]);
+        check(b"\xff\xc3q", &[Key::Letter('q')]);
+        check("\u{85}".as_bytes(), &[]);
     }
 }

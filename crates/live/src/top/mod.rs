@@ -13,7 +13,7 @@
 //! does not answer delays the samples of the other mounts for two seconds.
 
 pub(crate) mod figures;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod sample;
 mod screen;
 mod ui;
@@ -206,6 +206,11 @@ fn live(
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
     let first = sampler.take()?;
+    // Figures of one sample would have rates of 0 until the interval ends.
+    if interrupt.wait(interval.min(sample::FIRST)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let second = sampler.take()?;
     let (sender, news) = mpsc::channel();
     // Set after an action: directories are counted again.
     let renew = Arc::new(AtomicBool::new(false));
@@ -217,7 +222,7 @@ fn live(
     let mut terminal = Terminal::new(Ansi::new(io::stdout())).map_err(failed)?;
     let look = Look { colored: uvfs_terminal::color::is_wanted(&io::stdout()), live: true };
     let mut live =
-        Live { ui: Ui::default(), figures: figures::between(&first, &first), last: first };
+        Live { ui: Ui::default(), figures: figures::between(&first, &second), last: second };
     let ended = loop {
         let drawn = terminal.draw(|frame| {
             view::draw(frame.buffer_mut(), &live.figures, &live.ui, look);

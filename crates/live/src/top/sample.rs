@@ -5,13 +5,15 @@
 //!
 //! # Why
 //! Counting the cached amounts by directory visits every cached inode, so it is done more seldom than the rest: it
-//! takes at most a two-hundredth of the time ([`Rest`]). Weakness: the directories shown may be older than the rest.
+//! takes at most a two-hundredth of the time ([`Rest`]). A sample has the last two counts, so that samples between two
+//! counts keep the last rate. Weakness: the directories shown may be older than the rest.
 
 use crate::Failure;
 use crate::mountinfo::{self, MountEntry};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_client::state::{self, State};
 use uvfs_client::{self as client, Connection};
@@ -21,6 +23,8 @@ use uvfs_control::resident::{Cached, CachedRequest, Held};
 
 /// Time in which a daemon has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Time between the first two samples, if an interval is not shorter: the first figures need two.
+pub(crate) const FIRST: Duration = Duration::from_millis(250);
 /// Levels of directories that are listed apart.
 const LEVELS: u32 = 3;
 /// A count of directories that took some time is followed by so many times that time without one.
@@ -36,10 +40,18 @@ pub(crate) struct Sampled {
     pub(crate) report: Value,
     /// The lock meter's counts, or null.
     pub(crate) locks: Value,
-    /// The cached amounts by directory, the largest first; as old as `counted`.
+    /// The last count of the directories.
+    pub(crate) counted: Option<Arc<Count>>,
+    /// The count before that one, of the same daemon.
+    pub(crate) counted_before: Option<Arc<Count>>,
+}
+
+/// The cached amounts by directory at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Count {
+    pub(crate) at: Instant,
+    /// The largest first.
     pub(crate) directories: Vec<Directory>,
-    /// When the directories were counted.
-    pub(crate) counted: Instant,
 }
 
 /// A directory, and the amounts cached in it, and below it if that is deeper than [`LEVELS`].
@@ -70,11 +82,13 @@ pub(crate) struct Sampler {
     last: HashMap<String, Rest>,
 }
 
-/// The last count of a mount's directories, and until when there is none.
+/// The last two counts of a mount's directories, and until when there is none.
 #[derive(Debug)]
 struct Rest {
-    directories: Vec<Directory>,
-    counted: Instant,
+    /// Process and start of the daemon that was asked.
+    daemon: [Value; 2],
+    last: Arc<Count>,
+    before: Option<Arc<Count>>,
     until: Instant,
 }
 
@@ -121,8 +135,8 @@ impl Sampler {
             state: State::Dead,
             report: Value::Null,
             locks: Value::Null,
-            directories: Vec::new(),
-            counted: Instant::now(),
+            counted: None,
+            counted_before: None,
         };
         let connected = client::connect_within(mount, Duration::ZERO);
         // If only the kernel could tell, its answer is not awaited at each sample.
@@ -140,31 +154,55 @@ impl Sampler {
         if !self.counts {
             return sampled;
         }
-        let key = sampled.mountpoint.clone();
-        let rest = match self.last.remove(&key) {
-            Some(rest) if rest.until > sampled.counted => rest,
-            _ => Rest::count(&mut daemon),
+        let asked = ["pid", "since"].map(|field| sampled.report[field].clone());
+        let last = self.last.remove(&sampled.mountpoint).filter(|rest| rest.daemon == asked);
+        let rest = match last {
+            Some(rest) if rest.until > Instant::now() => Some(rest),
+            last => Rest::count(&mut daemon, asked, last),
         };
-        (sampled.directories, sampled.counted) = (rest.directories.clone(), rest.counted);
-        self.last.insert(key, rest);
+        if let Some(rest) = rest {
+            sampled.counted = Some(rest.last.clone());
+            sampled.counted_before.clone_from(&rest.before);
+            self.last.insert(sampled.mountpoint.clone(), rest);
+        }
         sampled
     }
 
     /// If `anew`, the directories are counted again next time.
     pub(crate) fn forget_if(&mut self, anew: bool) {
         if anew {
-            self.last.clear();
+            let now = Instant::now();
+            self.last.values_mut().for_each(|rest| rest.until = now);
         }
     }
 }
 
 impl Rest {
-    fn count(daemon: &mut Connection) -> Self {
-        let counted = Instant::now();
+    /// Counts; the counts in `last` stay if the daemon does not answer.
+    fn count(daemon: &mut Connection, asked: [Value; 2], last: Option<Self>) -> Option<Self> {
+        let at = Instant::now();
         let request = CachedRequest { directory: Raw(b"/".to_vec()), depth: Some(LEVELS) };
-        let directories = daemon.cached(request).map(directories).unwrap_or_default();
-        let until = Instant::now() + counted.elapsed() * RESTS;
-        Self { directories, counted, until }
+        let counted = daemon.cached(request).ok().map(directories);
+        Self::after(last, asked, at, counted, Instant::now())
+    }
+
+    /// The counts after another one, of `directories`, that began at `at` and ended `now`.
+    fn after(
+        last: Option<Self>,
+        daemon: [Value; 2],
+        at: Instant,
+        directories: Option<Vec<Directory>>,
+        now: Instant,
+    ) -> Option<Self> {
+        let took = now.saturating_duration_since(at);
+        let Some(directories) = directories else {
+            return last.map(|rest| Self { until: now + took * RESTS, ..rest });
+        };
+        let before = last.map(|rest| rest.last);
+        // A rate needs two counts: the second one follows soon.
+        let rests = if before.is_some() { RESTS } else { 1 };
+        let last = Arc::new(Count { at, directories });
+        Some(Self { daemon, last, before, until: now + took * rests })
     }
 }
 
@@ -220,6 +258,35 @@ mod tests {
         let policies: Vec<_> = all.iter().map(|one| one.policy.as_deref()).collect();
         assert_eq!(policies, [None, Some("keep"), Some("keep"), None]);
         assert_eq!(all[0].held.pages, pages);
+    }
+
+    /// Story: when a count took 50 ms, the next one came 10 s later, and the samples between them had no rate. A count
+    /// that failed was taken for one without directories, so that the next one had too large a rate.
+    #[test]
+    fn a_sample_has_the_last_two_counts_of_one_daemon() {
+        let daemon = || [Value::from(7), Value::from(1)];
+        let directory = |requests| Directory {
+            path: Raw(b"/".to_vec()),
+            held: Held::default(),
+            requests,
+            policy: None,
+        };
+        let (start, took) = (Instant::now(), Duration::from_millis(50));
+        let count = |last, at, requests: Option<u64>| {
+            let directories = requests.map(|requests| vec![directory(requests)]);
+            Rest::after(last, daemon(), at, directories, at + took)
+        };
+        let of = |count: &Count| count.directories[0].requests;
+        assert!(count(None, start, None).is_none());
+        let first = count(None, start, Some(61)).unwrap();
+        assert!(first.before.is_none());
+        assert_eq!(first.until, start + took * 2, "the second count follows soon");
+        let later = start + Duration::from_secs(1);
+        let second = count(Some(first), later, Some(122)).unwrap();
+        assert_eq!((of(&second.last), second.before.as_deref().map(of)), (122, Some(61)));
+        assert_eq!(second.until, later + took * (RESTS + 1));
+        let failed = count(Some(second), later, None).unwrap();
+        assert_eq!((of(&failed.last), failed.before.as_deref().map(of)), (122, Some(61)));
     }
 
     #[test]

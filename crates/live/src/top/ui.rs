@@ -10,6 +10,7 @@
 
 use super::figures::{DirectoryFigures, Figures, MountFigures};
 use super::keys::Key;
+use super::view;
 use std::borrow::Cow;
 use uvfs_control::cleaned::Raw;
 
@@ -78,6 +79,28 @@ pub(crate) struct Ui {
     pub(crate) asked: Option<Place>,
     /// The result of the last action.
     pub(crate) said: Option<String>,
+    /// The list of keys is shown.
+    pub(crate) help: bool,
+    /// The text that the shown directories have in their paths.
+    pub(crate) search: Option<Search>,
+}
+
+/// A search for directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Search {
+    pub(crate) text: String,
+    /// Letters are added to the text.
+    pub(crate) typing: bool,
+}
+
+impl Search {
+    /// Most letters of a text.
+    const LENGTH_MAX: usize = 200;
+
+    /// Whether the path as it is shown has the text, in large or small letters.
+    fn finds(&self, path: &Raw) -> bool {
+        view::path(&path.0).to_lowercase().contains(&self.text.to_lowercase())
+    }
 }
 
 impl Ui {
@@ -101,11 +124,21 @@ impl Ui {
         let mut all: Vec<_> = mount.directories.iter().map(Cow::Borrowed).collect();
         let chosen = self.chosen(mount).filter(|path| all.iter().all(|one| one.path != **path));
         all.extend(chosen.map(|path| Cow::Owned(DirectoryFigures::nothing(path.clone()))));
+        if let Some(search) = &self.search {
+            all.retain(|one| search.finds(&one.path));
+        }
         all.sort_by(|one, other| {
             let first = match self.sort {
                 Sort::Bytes => other.bytes.cmp(&one.bytes),
-                Sort::Requests => other.requests_per_second.total_cmp(&one.requests_per_second),
-                Sort::Growth => other.bytes_per_second.abs().total_cmp(&one.bytes_per_second.abs()),
+                Sort::Requests => {
+                    let rate = |one: &DirectoryFigures| one.requests_per_second.unwrap_or(-1.0);
+                    rate(other).total_cmp(&rate(one))
+                }
+                Sort::Growth => {
+                    let change =
+                        |one: &DirectoryFigures| one.bytes_per_second.map_or(-1.0, f64::abs);
+                    change(other).total_cmp(&change(one))
+                }
                 Sort::Names => other.names.cmp(&one.names),
                 Sort::Dirty => other.dirty_bytes.cmp(&one.dirty_bytes),
                 Sort::Path => one.path.0.cmp(&other.path.0),
@@ -133,6 +166,13 @@ impl Ui {
                 }
             };
         }
+        if self.help {
+            self.help = false;
+            return if key == Key::Interrupt { Action::Quit } else { Action::Nothing };
+        }
+        if self.types(key, figures) {
+            return Action::Nothing;
+        }
         if let Key::Letter('d' | 'D' | 'K' | 'O' | 'N') = key {
             // The first line is selected when an action needs a selection.
             self.select(figures, 0);
@@ -149,10 +189,40 @@ impl Ui {
             Key::Letter('K') => return self.mark(figures, "keep"),
             Key::Letter('O') => return self.mark(figures, "once"),
             Key::Letter('N') => return self.mark(figures, "none"),
-            Key::Escape => self.said = None,
-            Key::Enter | Key::Letter(_) => {}
+            Key::Letter('?') => self.help = true,
+            Key::Letter('/') => {
+                let text = self.search.take().unwrap_or_default().text;
+                self.search = Some(Search { text, typing: true });
+            }
+            Key::Escape => (self.said, self.search) = (None, None),
+            Key::Enter | Key::Back | Key::Letter(_) => {}
         }
         Action::Nothing
+    }
+
+    /// Takes `key` as a part of the text of a search, if one is typed.
+    fn types(&mut self, key: Key, figures: &Figures) -> bool {
+        let Some(search) = self.search.as_mut().filter(|search| search.typing) else {
+            return false;
+        };
+        match key {
+            Key::Letter(letter) => {
+                if search.text.chars().count() < Search::LENGTH_MAX {
+                    search.text.push(letter);
+                }
+            }
+            Key::Back => drop(search.text.pop()),
+            Key::Enter => {
+                search.typing = false;
+                if search.text.is_empty() {
+                    self.search = None;
+                }
+                self.select(figures, 0);
+            }
+            // Arrows move, Esc and Ctrl-C end.
+            _ => return false,
+        }
+        true
     }
 
     fn mark(&self, figures: &Figures, policy: &'static str) -> Action {
@@ -260,6 +330,51 @@ mod tests {
         assert_eq!(place.path, Raw(b"/b\x1b[2Jad".to_vec()));
         assert_eq!(place.mountpoint, "/mnt/data");
         ui.press(Key::Letter('d'), &figures);
+        assert_eq!(ui.press(Key::Interrupt, &figures), Action::Quit);
+    }
+
+    #[test]
+    fn a_search_shows_the_directories_that_have_its_text() {
+        let (figures, mut ui) = (figures(), Ui::default());
+        let press = |ui: &mut Ui, keys: &[Key]| {
+            for key in keys {
+                assert_eq!(ui.press(*key, &figures), Action::Nothing, "{key:?} is no command");
+            }
+            paths(ui, &figures)
+        };
+        assert_eq!(press(&mut ui, &[Key::Letter('/')]).len(), 3, "no text yet");
+        // These letters are commands elsewhere.
+        let typed = ['P', 'h', 'o', 'q'].map(Key::Letter);
+        assert_eq!(press(&mut ui, &typed), [""; 0]);
+        assert_eq!(ui.place(&figures), None, "no directory to drop");
+        assert_eq!(press(&mut ui, &[Key::Back]), ["/photos"]);
+        assert_eq!(press(&mut ui, &[Key::Enter]), ["/photos"]);
+        assert_eq!(press(&mut ui, &[Key::Letter('d')]), ["/photos"]);
+        assert_eq!(ui.asked.take().unwrap().path, Raw(b"/photos".to_vec()));
+        press(&mut ui, &[Key::Letter('/')]);
+        assert_eq!(ui.search.as_ref().unwrap().text, "Pho", "it goes on");
+        assert_eq!(press(&mut ui, &[Key::Escape]).len(), 3);
+        assert_eq!(ui.search, None);
+        // The directory that was selected is not one that the search finds: the first line is selected.
+        press(&mut ui, &[Key::Letter('/'), Key::Letter('b'), Key::Letter('\\'), Key::Enter]);
+        press(&mut ui, &[Key::Letter('d')]);
+        assert_eq!(ui.asked.take().unwrap().path, Raw(b"/b\x1b[2Jad".to_vec()));
+        press(&mut ui, &[Key::Letter('/'), Key::Back, Key::Back, Key::Enter]);
+        assert_eq!(ui.search, None, "an empty text ends it");
+        press(&mut ui, &[Key::Letter('/')]);
+        assert_eq!(ui.press(Key::Interrupt, &figures), Action::Quit);
+    }
+
+    #[test]
+    fn any_key_ends_the_help_and_has_no_other_effect() {
+        let (figures, mut ui) = (figures(), Ui::default());
+        for key in [Key::Letter('q'), Key::Letter('d'), Key::Escape, Key::Letter('?')] {
+            assert_eq!(ui.press(Key::Letter('?'), &figures), Action::Nothing);
+            assert!(ui.help);
+            assert_eq!(ui.press(key, &figures), Action::Nothing);
+            assert!(!ui.help && ui.asked.is_none());
+        }
+        ui.press(Key::Letter('?'), &figures);
         assert_eq!(ui.press(Key::Interrupt, &figures), Action::Quit);
     }
 

@@ -6,16 +6,18 @@
 //!
 //! # Why
 //! Lines are written from the top, the most important first, and lines that do not fit are left out. On 80 by 24 the
-//! tables are stacked, from 116 columns on they are side by side. All foreign text is escaped by [`shown`]. Weakness:
-//! below 60 columns the last columns are cut off.
+//! tables are stacked, from 116 columns on they are side by side. A line that is too long is folded; a table leaves
+//! whole columns out. All foreign text is escaped by [`shown`]. Weakness: below 40 columns texts are cut off.
 
 use super::figures::{DirectoryFigures, Figures, Hits, Kind, Memory, MountFigures};
-use super::ui::{Place, Ui};
+use super::keys::DESCRIBED;
+use super::ui::{Place, Sort, Ui};
 use crate::shown::{shown, shown_name};
 use crate::units::{show_bytes, show_count, show_ns};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::text::Span;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use uvfs_client::state::State;
@@ -26,7 +28,14 @@ const WIDE: u16 = 116;
 const KINDS_MAX: usize = 8;
 /// Cells of the bar of memory.
 const BAR: usize = 24;
-const KEYS: &str = "q quit  p pause  s sort  arrows select  d drop  K keep  O once  N no mark";
+/// A shorter bar shows nothing.
+const BAR_MIN: usize = 10;
+/// Columns before the text of a gauge.
+const INDENT: usize = 9;
+/// Columns that a directory's path has at least.
+const PATH_MIN: usize = 20;
+/// Lines for the directories, before lines for kinds of requests and calls.
+const DIRECTORIES_MIN: usize = 4;
 
 /// The style of the picture.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +85,13 @@ impl Pen<'_> {
         self.next = self.next.saturating_add(1);
     }
 
+    /// Writes `head` and `parts` with `between` them, in as many lines as they need.
+    fn folded(&mut self, head: &str, parts: &[impl AsRef<str>], between: &str, style: Style) {
+        for line in fold(head, parts, between, usize::from(self.area.width)) {
+            self.line(&line, style);
+        }
+    }
+
     fn gap(&mut self) {
         self.next = self.next.saturating_add(1);
     }
@@ -85,14 +101,20 @@ impl Pen<'_> {
 pub(crate) fn draw(buffer: &mut Buffer, figures: &Figures, ui: &Ui, look: Look) {
     let mut area = buffer.area;
     if look.live && area.height > 1 {
-        area.height -= 1;
-        let foot = Rect { y: area.bottom(), height: 1, ..area };
-        let (text, style) = foot_line(figures, ui, look);
-        buffer.set_stringn(foot.x, foot.y, text, usize::from(foot.width), style);
+        let (lines, style) = foot_lines(figures, ui, area.width, look);
+        let height = lines.len().min(usize::from(area.height / 2).max(1)) as u16;
+        area.height -= height;
+        for (y, text) in (area.bottom()..).zip(lines.iter().take(usize::from(height))) {
+            buffer.set_stringn(area.x, y, text, usize::from(area.width), style);
+        }
     }
     let mut pen = Pen { buffer, area, next: area.y };
+    if ui.help {
+        return help(&mut pen, look);
+    }
     let Some((at, mount)) = ui.mount(figures) else {
-        return pen.line("no uvfs mount; `uvfs mount SOURCE MOUNTPOINT` makes one", look.head());
+        let text = "no uvfs mount; `uvfs mount SOURCE MOUNTPOINT` makes one";
+        return pen.folded("", &text.split(' ').collect::<Vec<_>>(), " ", look.head());
     };
     head(&mut pen, figures, (at, mount), ui, look);
     if mount.state != State::Served {
@@ -101,6 +123,7 @@ pub(crate) fn draw(buffer: &mut Buffer, figures: &Figures, ui: &Ui, look: Look) 
     }
     gauges(&mut pen, mount, look);
     pen.gap();
+    let above_tables = pen.next;
     let requests = Table { head: "REQUESTS", kinds: &mount.requests };
     let source = Table { head: "SOURCE", kinds: &mount.source_calls };
     if area.width >= WIDE {
@@ -116,17 +139,25 @@ pub(crate) fn draw(buffer: &mut Buffer, figures: &Figures, ui: &Ui, look: Look) 
         }
         pen.next = lowest;
     } else {
-        // Half of the room is the directories'.
+        // Half of the room is the directories', which are shown also where there is no room for the rest.
+        let spare = |pen: &Pen<'_>| pen.left().saturating_sub(DIRECTORIES_MIN + 1);
         let room = pen.left().saturating_sub(6) / 2;
-        let of_requests = (room * 2 / 3).clamp(2, KINDS_MAX);
-        requests.draw(&mut pen, of_requests, look);
-        if !mount.source_calls.is_empty() {
+        let of_requests = (room * 2 / 3).clamp(2, KINDS_MAX).min(spare(&pen).saturating_sub(1));
+        if of_requests > 0 {
+            requests.draw(&mut pen, of_requests, look);
+        }
+        let of_source = room.saturating_sub(of_requests).clamp(1, KINDS_MAX);
+        let of_source = of_source.min(spare(&pen).saturating_sub(2));
+        if !mount.source_calls.is_empty() && of_source > 0 {
             pen.gap();
-            source.draw(&mut pen, room.saturating_sub(of_requests).clamp(1, KINDS_MAX), look);
+            source.draw(&mut pen, of_source, look);
         }
     }
-    pen.gap();
-    let of_locks = if mount.locks.is_empty() { 0 } else { 2 };
+    if pen.next > above_tables {
+        pen.gap();
+    }
+    let has_room = pen.left() >= DIRECTORIES_MIN + 2;
+    let of_locks = if mount.locks.is_empty() || !has_room { 0 } else { 2 };
     directories(&mut pen, mount, ui, of_locks, look);
     locks(&mut pen, mount, look);
 }
@@ -137,10 +168,75 @@ pub(crate) fn lines(figures: &Figures, ui: &Ui, width: u16) -> u16 {
     let kinds = |kinds: &[Kind]| kinds.len().min(KINDS_MAX) + 1;
     let (requests, source) = (kinds(&mount.requests), kinds(&mount.source_calls));
     let tables = if width >= WIDE { requests.max(source) } else { 2 * (requests + source) + 8 };
-    (9 + tables + mount.directories.len().min(20) + 4) as u16
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, 40));
+    let area = buffer.area;
+    let mut pen = Pen { buffer: &mut buffer, area, next: 0 };
+    let look = Look { colored: false, live: false };
+    head(&mut pen, figures, (0, mount), ui, look);
+    gauges(&mut pen, mount, look);
+    (usize::from(pen.next) + 4 + tables + mount.directories.len().min(20) + 4) as u16
 }
 
-fn foot_line(figures: &Figures, ui: &Ui, look: Look) -> (String, Style) {
+/// Columns that `text` takes.
+fn width_of(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// `head` and `parts` in lines of at most `width`; a part that is wider is broken.
+fn fold(head: &str, parts: &[impl AsRef<str>], between: &str, width: usize) -> Vec<String> {
+    let indent = " ".repeat(head.len());
+    let (mut lines, mut line, mut is_begun) = (Vec::new(), head.to_owned(), false);
+    for part in parts {
+        let part = part.as_ref();
+        if is_begun && width_of(&line) + between.len() + width_of(part) > width {
+            lines.push(std::mem::replace(&mut line, indent.clone()));
+        } else if is_begun {
+            line.push_str(between);
+        }
+        is_begun = true;
+        for letter in part.chars() {
+            if width_of(&line) >= width.max(indent.len() + 1) {
+                lines.push(std::mem::replace(&mut line, indent.clone()));
+            }
+            line.push(letter);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+/// The list of keys.
+fn help(pen: &mut Pen<'_>, look: Look) {
+    pen.line("KEYS", look.head());
+    for (key, _, effect) in DESCRIBED {
+        let words: Vec<_> = effect.split(' ').collect();
+        let fill = 6_usize.saturating_sub(width_of(key));
+        let head = format!("  {key}{} ", " ".repeat(fill));
+        let lines = fold(&" ".repeat(INDENT), &words, " ", usize::from(pen.area.width));
+        for (at, line) in lines.iter().enumerate() {
+            let line = line.get(INDENT..).unwrap_or_default();
+            let head = if at == 0 { head.clone() } else { " ".repeat(INDENT) };
+            pen.line(&format!("{head}{line}"), Style::new());
+        }
+    }
+}
+
+/// The first keys, up to the width of a line.
+fn keys_line(figures: &Figures, ui: &Ui, width: u16) -> String {
+    let has_others = figures.mounts.len() > 1;
+    let shown = DESCRIBED.iter().filter(|(_, word, _)| match *word {
+        "" => false,
+        "mount" => has_others,
+        _ => true,
+    });
+    let mut keys: Vec<_> = shown.map(|(key, word, _)| format!("{key} {word}")).collect();
+    if ui.search.is_some() {
+        keys.insert(0, "Esc ends the search".into());
+    }
+    fold("", &keys, "  ", usize::from(width)).swap_remove(0)
+}
+
+fn foot_lines(figures: &Figures, ui: &Ui, width: u16, look: Look) -> (Vec<String>, Style) {
     let asks = |place: &Place| {
         let of = ui
             .mount(figures)
@@ -151,12 +247,25 @@ fn foot_line(figures: &Figures, ui: &Ui, look: Look) -> (String, Style) {
             "drop the cached objects of {path} in {mount}{bytes}? y drops them, any other key does not"
         )
     };
-    match (&ui.asked, &ui.said) {
-        (Some(place), _) => {
-            (asks(place), look.style(Color::Yellow).add_modifier(Modifier::REVERSED))
+    let typed = ui.search.as_ref().filter(|search| search.typing);
+    let words =
+        |text: &str| fold("", &text.split(' ').collect::<Vec<_>>(), " ", usize::from(width));
+    match (&ui.asked, typed, &ui.said) {
+        (Some(place), ..) => {
+            let style = look.style(Color::Yellow).add_modifier(Modifier::REVERSED);
+            (words(&asks(place)), style)
         }
-        (None, Some(said)) => (shown(said).into_owned(), look.style(Color::Yellow)),
-        (None, None) => (KEYS.to_owned(), Style::new().add_modifier(Modifier::DIM)),
+        (None, Some(search), _) => {
+            let text = format!("/{}_  Enter shows them, Esc ends", shown(&search.text));
+            (words(&text), look.style(Color::Yellow))
+        }
+        (None, None, Some(said)) => (words(&shown(said)), look.style(Color::Yellow)),
+        (None, None, None) if ui.help => {
+            (vec!["any key ends the help".into()], Style::new().add_modifier(Modifier::DIM))
+        }
+        (None, None, None) => {
+            (vec![keys_line(figures, ui, width)], Style::new().add_modifier(Modifier::DIM))
+        }
     }
 }
 
@@ -172,29 +281,32 @@ fn head(
     let number = if count > 1 { format!(" ({} of {count})", at + 1) } else { String::new() };
     let store =
         if mount.store.is_empty() { String::new() } else { format!(" ({})", shown(&mount.store)) };
-    let paused = if ui.paused { "  PAUSED" } else { "" };
     let seconds = figures.seconds;
-    let text = format!("{mountpoint}{number}  {source}{store}  {seconds:.1} s{paused}");
-    pen.line(&text, look.head());
+    let mut parts = vec![
+        format!("{mountpoint}{number}"),
+        format!("{source}{store}"),
+        format!("{seconds:.1} s"),
+    ];
+    if ui.paused {
+        parts.push("PAUSED".into());
+    }
+    pen.folded("", &parts, "  ", look.head());
 }
 
-/// Memory, hits and waiting requests: a line each.
+/// Memory, hits and waiting requests: a line each, where it is wide enough.
 fn gauges(pen: &mut Pen<'_>, mount: &MountFigures, look: Look) {
-    memory(&mount.memory).iter().for_each(|line| pen.line(line, Style::new()));
+    memory(pen, &mount.memory);
     let hits: Vec<_> =
         mount.hits.iter().map(|one| format!("{} {}", one.of, percent(one))).collect();
-    pen.line(&format!("hits     {}", hits.join("  ")), Style::new());
+    pen.folded("hits     ", &hits, "  ", Style::new());
     let (waiting, under_way) = (mount.requests_waiting, mount.source_under_way);
     let (rate, calls) = (sum(&mount.requests), sum(&mount.source_calls));
-    let text = format!(
-        "load     {} requests/s, {} waiting  source {} calls/s, {} under way",
-        show_rate(rate),
-        show_count(waiting),
-        show_rate(calls),
-        show_count(under_way),
-    );
+    let parts = [
+        format!("{} requests/s, {} waiting", show_rate(rate), show_count(waiting)),
+        format!("source {} calls/s, {} under way", show_rate(calls), show_count(under_way)),
+    ];
     let style = if waiting > 0 { look.style(Color::Yellow) } else { Style::new() };
-    pen.line(&text, style);
+    pen.folded("load     ", &parts, "  ", style);
 }
 
 fn sum(kinds: &[Kind]) -> f64 {
@@ -216,27 +328,32 @@ fn percent(hits: &Hits) -> String {
     }
 }
 
-fn memory(memory: &Memory) -> [String; 2] {
+fn memory(pen: &mut Pen<'_>, memory: &Memory) {
     let parts = [memory.program_bytes, memory.names_bytes, memory.pages_bytes];
     let used = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
     let limit = memory.limit_bytes.max(1);
+    let text = format!("{} of {}", show_bytes(used), show_bytes(memory.limit_bytes));
+    // The bar has the room that is left beside its brackets and the text.
+    let room = usize::from(pen.area.width).saturating_sub(INDENT + 3 + width_of(&text)).min(BAR);
+    let has_bar = room >= BAR_MIN;
     let mut bar = String::new();
     let mut passed = 0u64;
     for (part, mark) in parts.iter().zip(["=", "#", "*"]) {
         passed = passed.saturating_add(*part);
-        let cells = (passed as f64 / limit as f64 * BAR as f64).round() as usize;
-        let cells = cells.min(BAR).saturating_sub(bar.len());
+        let cells = (passed as f64 / limit as f64 * room as f64).round() as usize;
+        let cells = cells.min(room).saturating_sub(bar.len());
         bar.push_str(&mark.repeat(cells));
     }
-    let parts = format!(
-        "         = program {}  # names {}  * pages {}  dirty {}",
-        show_bytes(memory.program_bytes),
-        show_bytes(memory.names_bytes),
-        show_bytes(memory.pages_bytes),
-        show_bytes(memory.dirty_bytes),
-    );
-    let limit = show_bytes(memory.limit_bytes);
-    [format!("memory   [{bar:<BAR$}] {} of {limit}", show_bytes(used)), parts]
+    let bar = if has_bar { format!("[{bar:<room$}] ") } else { String::new() };
+    pen.line(&format!("memory   {bar}{text}"), Style::new());
+    let mark = |mark| if has_bar { mark } else { "" };
+    let parts = [
+        format!("{}program {}", mark("= "), show_bytes(memory.program_bytes)),
+        format!("{}names {}", mark("# "), show_bytes(memory.names_bytes)),
+        format!("{}pages {}", mark("* "), show_bytes(memory.pages_bytes)),
+        format!("dirty {}", show_bytes(memory.dirty_bytes)),
+    ];
+    pen.folded(&" ".repeat(INDENT), &parts, "  ", Style::new());
 }
 
 /// Kinds of requests or calls.
@@ -247,7 +364,14 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn draw(&self, pen: &mut Pen<'_>, most: usize, look: Look) {
-        let head = format!("{:<16}{:>9}{:>11}{:>10}{:>10}", self.head, "/s", "total", "p50", "p99");
+        let width = usize::from(pen.area.width);
+        // The total is the first column that is left out, the median the second.
+        let cells = |rate: &str, total: &str, p50: &str, p99: &str| {
+            let total = if width < 56 { String::new() } else { format!("{total:>11}") };
+            let p50 = if width < 45 { String::new() } else { format!("{p50:>10}") };
+            format!("{rate:>9}{total}{p50}{p99:>10}")
+        };
+        let head = format!("{:<16}{}", self.head, cells("/s", "total", "p50", "p99"));
         pen.line(&head, look.head());
         if self.kinds.is_empty() {
             return pen.line("  none", Style::new());
@@ -255,9 +379,8 @@ impl Table<'_> {
         for one in self.kinds.iter().take(most) {
             let time = |ns| if ns == 0 { "-".to_owned() } else { show_ns(ns) };
             let (rate, total) = (show_rate(one.per_second), show_count(one.total));
-            let (p50, p99) = (time(one.p50_ns), time(one.p99_ns));
-            let kind = shown(&one.kind);
-            pen.line(&format!("  {kind:<14}{rate:>9}{total:>11}{p50:>10}{p99:>10}"), Style::new());
+            let cells = cells(&rate, &total, &time(one.p50_ns), &time(one.p99_ns));
+            pen.line(&format!("  {:<14}{cells}", shown(&one.kind)), Style::new());
         }
     }
 }
@@ -271,50 +394,133 @@ pub(super) fn show_rate(rate: f64) -> String {
     }
 }
 
-fn path(bytes: &[u8]) -> String {
+pub(super) fn path(bytes: &[u8]) -> String {
     shown_name(OsStr::from_bytes(bytes))
 }
 
-fn directories(pen: &mut Pen<'_>, mount: &MountFigures, ui: &Ui, below: usize, look: Look) {
-    const COLUMNS: usize = 62;
-    let by = ui.sort.word();
-    let head = format!(
-        "{:>10}{:>13}{:>9}{:>10}{:>11}  {:<6} DIRECTORIES by {by}",
-        "bytes", "growth", "req/s", "names", "dirty", "policy"
-    );
-    pen.line(&head, look.head());
-    let all = ui.directories(mount);
-    if all.is_empty() {
-        return pen.line("  nothing is cached", Style::new());
+/// A column of the directories' table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Bytes,
+    Growth,
+    Requests,
+    Names,
+    Dirty,
+    Policy,
+}
+
+impl Column {
+    const ALL: [Column; 6] = [
+        Column::Bytes,
+        Column::Growth,
+        Column::Requests,
+        Column::Names,
+        Column::Dirty,
+        Column::Policy,
+    ];
+    /// In this order columns are left out where there is no room for all.
+    const DISPENSABLE: [Column; 5] =
+        [Column::Growth, Column::Policy, Column::Dirty, Column::Names, Column::Requests];
+
+    fn width(self) -> usize {
+        match self {
+            Column::Bytes | Column::Names => 10,
+            Column::Growth => 13,
+            Column::Requests => 9,
+            Column::Dirty => 11,
+            Column::Policy => 8,
+        }
     }
-    let room = pen.left().saturating_sub(below).max(1);
-    let chosen = ui.line(&all);
-    // The selected line is visible.
-    let first = (chosen + 1).saturating_sub(room);
-    for (at, one) in all.iter().enumerate().skip(first).take(room) {
-        let selected = look.live && at == chosen;
-        let style =
-            if selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
-        let width = usize::from(pen.area.width).saturating_sub(COLUMNS).max(8);
-        pen.line(&directory(one, width), style);
+
+    /// The column that has the values for `sort`.
+    fn of(sort: Sort) -> Option<Self> {
+        match sort {
+            Sort::Bytes => Some(Column::Bytes),
+            Sort::Requests => Some(Column::Requests),
+            Sort::Growth => Some(Column::Growth),
+            Sort::Names => Some(Column::Names),
+            Sort::Dirty => Some(Column::Dirty),
+            Sort::Path => None,
+        }
+    }
+
+    /// The columns of a table of `width`, beside the paths.
+    fn that_fit(width: usize, sort: Sort) -> Vec<Self> {
+        let mut columns = Self::ALL.to_vec();
+        for one in Self::DISPENSABLE {
+            let taken: usize = columns.iter().map(|one| one.width()).sum();
+            if width >= taken + 1 + PATH_MIN {
+                break;
+            }
+            // The column of the order stays.
+            columns.retain(|other| *other != one || Column::of(sort) == Some(one));
+        }
+        columns
+    }
+
+    fn head(self) -> &'static str {
+        match self {
+            Column::Bytes => "bytes",
+            Column::Growth => "growth",
+            Column::Requests => "req/s",
+            Column::Names => "names",
+            Column::Dirty => "dirty",
+            Column::Policy => "policy",
+        }
+    }
+
+    fn value(self, one: &DirectoryFigures) -> String {
+        match self {
+            Column::Bytes => show_bytes(one.bytes),
+            Column::Growth => match one.bytes_per_second {
+                None => "-".to_owned(),
+                Some(0.0) => "0".to_owned(),
+                Some(grown) if grown < 0.0 => format!("-{}/s", show_bytes(-grown as u64)),
+                Some(grown) => format!("+{}/s", show_bytes(grown as u64)),
+            },
+            Column::Requests => one.requests_per_second.map_or_else(|| "-".to_owned(), show_rate),
+            Column::Names => show_count(one.names),
+            Column::Dirty => show_bytes(one.dirty_bytes),
+            Column::Policy => shown(one.policy.as_deref().unwrap_or("-")).into_owned(),
+        }
+    }
+
+    fn cell(self, text: &str) -> String {
+        let width = self.width();
+        match self {
+            Column::Policy => format!("  {text:<0$}", width - 2),
+            _ => format!("{text:>width$}"),
+        }
     }
 }
 
-fn directory(one: &DirectoryFigures, width: usize) -> String {
-    let growth = match one.bytes_per_second {
-        0.0 => "0".to_owned(),
-        grown if grown < 0.0 => format!("-{}/s", show_bytes(-grown as u64)),
-        grown => format!("+{}/s", show_bytes(grown as u64)),
-    };
-    format!(
-        "{:>10}{growth:>13}{:>9}{:>10}{:>11}  {:<6} {}",
-        show_bytes(one.bytes),
-        show_rate(one.requests_per_second),
-        show_count(one.names),
-        show_bytes(one.dirty_bytes),
-        shown(one.policy.as_deref().unwrap_or("-")),
-        ending(&path(&one.path.0), width),
-    )
+fn directories(pen: &mut Pen<'_>, mount: &MountFigures, ui: &Ui, below: usize, look: Look) {
+    let width = usize::from(pen.area.width);
+    let columns = Column::that_fit(width, ui.sort);
+    let heads: String = columns.iter().map(|one| one.cell(one.head())).collect();
+    let room = width.saturating_sub(width_of(&heads) + 1).max(8);
+    let by = ui.sort.word();
+    let title = [format!("DIRECTORIES by {by}"), format!("by {by}")];
+    let title = title.iter().find(|title| title.len() <= room).map_or("", |title| title.as_str());
+    pen.line(&format!("{heads} {title}"), look.head());
+    let all = ui.directories(mount);
+    if all.is_empty() {
+        let is_searched = ui.search.is_some() && !mount.directories.is_empty();
+        let none =
+            if is_searched { "  no such directory is cached" } else { "  nothing is cached" };
+        return pen.line(none, Style::new());
+    }
+    let rows = pen.left().saturating_sub(below).max(1);
+    let chosen = ui.line(&all);
+    // The selected line is visible.
+    let first = (chosen + 1).saturating_sub(rows);
+    for (at, one) in all.iter().enumerate().skip(first).take(rows) {
+        let selected = look.live && at == chosen;
+        let style =
+            if selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        let cells: String = columns.iter().map(|column| column.cell(&column.value(one))).collect();
+        pen.line(&format!("{cells} {}", ending(&path(&one.path.0), room)), style);
+    }
 }
 
 /// The end of a path that is too long: paths differ at their ends.
@@ -331,12 +537,18 @@ fn locks(pen: &mut Pen<'_>, mount: &MountFigures, look: Look) {
         return;
     }
     pen.line("LOCKS by wait", look.head());
+    let width = usize::from(pen.area.width);
     let all = mount.locks.iter().map(|one| {
         let wait = show_ns(one.wait_ns_per_second as u64);
         let (lock, mode) = (shown(&one.lock), shown(&one.mode));
-        format!("{lock} {mode} {wait}/s of {} waits/s", show_rate(one.waits_per_second))
+        let short = format!("{lock} {mode} {wait}/s");
+        let long = format!("{short} of {} waits/s", show_rate(one.waits_per_second));
+        if width_of(&long) + 2 > width { short } else { long }
     });
-    pen.line(&format!("  {}", all.collect::<Vec<_>>().join("; ")), Style::new());
+    // The longest waits are first; those that do not fit into the line are left out.
+    let all: Vec<_> = all.collect();
+    let mut lines = fold("  ", &all, "; ", width);
+    pen.line(&lines.swap_remove(0), Style::new());
 }
 
 /// The picture as text, without characters that control a terminal.
@@ -399,9 +611,104 @@ LOCKS by wait
   dir mutex 4.0 ms/s of 10 waits/s
 
 
-q quit  p pause  s sort  arrows select  d drop  K keep  O once  N no mark";
+? help  / search  q quit  s sort  d drop  ←→ mount  p pause  ↑↓ select  K O N mark";
         let shown = screen(84, 23, &Ui::default(), LIVE);
         assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    /// Story: a terminal of 80 columns cut "passthroug" and "by byt". At 40 columns there was no directory, but a bar of
+    /// memory of 24 columns.
+    #[test]
+    fn eighty_and_forty_columns_cut_nothing() {
+        let expected = "\
+/mnt/data (1 of 2)
+/srv/data (directory)  2.0 s
+memory   23.0 MiB of 64.0 MiB
+         program 16.0 MiB  names 4.0 MiB
+         pages 3.0 MiB  dirty 1.0 MiB
+hits     requests 90.9%  names 100.0%
+         attributes 75.0%  pages -
+         passthrough 50.0%
+load     1,020 requests/s, 3 waiting
+         source 10 calls/s, 2 under way
+
+REQUESTS               /s       p99
+  lookup            1,000    2.0 µs
+  open                 20         -
+
+SOURCE                 /s       p99
+  lookup               10   65.4 µs
+
+     bytes    req/s DIRECTORIES by bytes
+   3.0 MiB        0 /b\\x1b[2Jad
+   3.0 MiB      256 /photos
+   8.0 KiB        0 /
+LOCKS by wait
+  dir mutex 4.0 ms/s of 10 waits/s
+? help  / search  q quit  s sort  d drop";
+        let narrow = screen(40, 25, &Ui::default(), LIVE);
+        assert_eq!(narrow, expected, "\n{narrow}");
+        let usual = screen(80, 24, &Ui::default(), LIVE);
+        let head = "     bytes    req/s     names      dirty  policy DIRECTORIES by bytes\n";
+        for part in ["  passthrough 50.0%\n", head, "64.0 MiB\n", "2 under way\n", "/photos\n"] {
+            assert!(usual.contains(part), "{part:?}\n{usual}");
+        }
+        // The column of the order stays, and the directories where there is hardly any room.
+        let mut growth = Ui::default();
+        growth.sort = Sort::Growth;
+        let mut busy = figures();
+        busy.mounts[0].locks[0].lock = "source-probe".into();
+        busy.mounts[0].locks[0].waits_per_second = 12_345.0;
+        let text = text(&busy, &Ui::default(), 40);
+        assert!(text.ends_with("\n  source-probe mutex 4.0 ms/s\n"), "{text}");
+        let shown = screen(40, 20, &growth, LIVE);
+        assert!(shown.contains("     bytes       growth by growth\n"), "{shown}");
+        assert!(screen(40, 15, &Ui::default(), LIVE).contains("/photos"));
+    }
+
+    #[test]
+    fn a_question_and_a_message_are_whole_at_forty_columns() {
+        let mut ui = Ui::default();
+        ui.press(super::super::keys::Key::Letter('d'), &figures());
+        let shown = screen(40, 24, &ui, LIVE);
+        let last: Vec<_> = shown.lines().skip(21).collect();
+        assert_eq!(
+            last,
+            [
+                "drop the cached objects of /b\\x1b[2Jad",
+                "in /mnt/data (3.0 MiB)? y drops them,",
+                "any other key does not"
+            ]
+        );
+        ui = Ui::default();
+        ui.said = Some("/".repeat(50));
+        let shown = screen(40, 24, &ui, LIVE);
+        assert!(shown.ends_with(&format!("{}\n{}", "/".repeat(40), "/".repeat(10))), "{shown}");
+    }
+
+    #[test]
+    fn the_help_has_every_key_and_a_search_its_text() {
+        let mut ui = Ui::default();
+        ui.press(super::super::keys::Key::Letter('?'), &figures());
+        for (width, height) in [(80, 24), (40, 24)] {
+            let shown = screen(width, height, &ui, LIVE);
+            let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (key, _, effect) in DESCRIBED {
+                assert!(words.contains(&format!("{key} {effect}")), "{key}\n{shown}");
+            }
+            assert!(shown.ends_with("any key ends the help"), "{shown}");
+        }
+        let mut ui = Ui::default();
+        for letter in ['/', 'h', 'o', 't'] {
+            ui.press(super::super::keys::Key::Letter(letter), &figures());
+        }
+        let shown = screen(80, 24, &ui, LIVE);
+        assert!(shown.contains("/photos\n") && !shown.contains("2Jad"), "{shown}");
+        assert!(shown.ends_with("\n/hot_  Enter shows them, Esc ends"), "{shown}");
+        ui.press(super::super::keys::Key::Letter('!'), &figures());
+        assert!(screen(80, 24, &ui, LIVE).contains("  no such directory is cached\n"));
+        ui.press(super::super::keys::Key::Enter, &figures());
+        assert!(screen(80, 24, &ui, LIVE).contains("\nEsc ends the search  ? help"));
     }
 
     #[test]
@@ -426,7 +733,7 @@ q quit  p pause  s sort  arrows select  d drop  K keep  O once  N no mark";
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 22));
         draw(&mut buffer, &figures(), &Ui::default(), Look { colored: false, live: true });
         let reversed = |y| buffer.cell((0, y)).unwrap().modifier.contains(Modifier::REVERSED);
-        assert!(reversed(14) && !reversed(15));
+        assert!(reversed(15) && !reversed(16));
         let plain = buffer.content.iter().all(|cell| cell.fg == Color::Reset);
         assert!(plain, "no colours where none are wanted");
     }

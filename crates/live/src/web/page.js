@@ -1,10 +1,15 @@
-// The page of `uvfs web`: live figures, and what is cached of one directory, as a picture and as a table.
+// The page of `uvfs web`: live figures, and the cached objects of one directory, as a picture of two levels and as a table.
 //
 // The token comes behind the # of the address, is taken out of it at once and kept for this tab alone; it goes to our own server
 // in a field, which no other page can set. All that is shown becomes text, never markup: names are strangers'.
 "use strict";
 
 const FIGURES_MS = 2000, LEVEL_MS = 5000, POINTS = 90, TILES = 60;
+// Directories whose own level is in the picture, the share of the whole that they have at least, and their tiles. Each of them is
+// another pass over the daemon's caches: they have their own pause, and there is none if the first pass took longer than this time.
+const NESTED = 8, NESTED_SHARE = .02, TILES_NESTED = 12, NESTED_MS = 1000;
+// Directories of a level, and of one in which the user searches.
+const MOST = 100, MOST_FOUND = 1000;
 const SVG = "http://www.w3.org/2000/svg";
 // A level that takes long to count is counted more seldom: a hundredth of the time at most.
 const RESTS = 100;
@@ -12,8 +17,10 @@ const at = (id) => document.getElementById(id);
 
 const state = {
   token: "", mounts: [], mountpoint: null, way: [], by: "bytes", paused: false,
-  level: null, history: new Map(), asked: 0, levelTimer: 0, lost: false,
+  level: null, below: new Map(), belowAfter: 0, history: new Map(), asked: 0, levelTimer: 0, lost: false, sort: null, find: "",
 };
+// The places that the browser's Back leads to. The browser keeps their numbers: it writes its history to disk, and names are not for it.
+const places = [];
 
 function makeToken() {
   const told = location.hash.slice(1);
@@ -99,14 +106,17 @@ function figuresOf(mount) {
   ];
   for (const hits of mount.hits) {
     const all = hits.share_total === null ? "none yet" : `${percent(hits.share_total)} since the mount`;
-    list.push([`hits: ${hits.of}`, hits.share, percent, all]);
+    if (hits.by_kernel) list.push([`hits: ${hits.of}`, null, () => "kernel", "the kernel's cache answers"]);
+    else if (hits.of === "passthrough") list.push([hits.of, hits.share, percent, `${percent(hits.share_total)} of all opened files`]);
+    else list.push([`hits: ${hits.of}`, hits.share, percent, all]);
   }
   return list;
 }
 
 function drawCharts(mount) {
   const list = at("charts");
-  figuresOf(mount).forEach(([label, value, show, more], index) => {
+  const figures = figuresOf(mount);
+  figures.forEach(([label, value, show, more], index) => {
     const key = `${mount.mountpoint}\n${label}`;
     const points = state.history.get(key) || [];
     points.push(value);
@@ -127,12 +137,13 @@ function drawCharts(mount) {
     head.textContent = label;
     now.textContent = show(value);
     rest.textContent = more;
-    const known = points.map((point) => point === null ? 0 : point);
-    const top = label.startsWith("hits") ? 1 : Math.max(...known, 1e-9);
-    const line = known.map((point, x) => `${POINTS - known.length + x},${(39 - point / top * 38).toFixed(1)}`);
+    const isShare = index >= figures.length - mount.hits.length;
+    const top = isShare ? 1 : Math.max(...points, 1e-9);
+    const line = points.flatMap((point, x) =>
+      point === null ? [] : [`${POINTS - points.length + x},${(39 - point / top * 38).toFixed(1)}`]);
     picture.firstChild.setAttribute("points", line.join(" "));
   });
-  while (list.children.length > figuresOf(mount).length) list.lastChild.remove();
+  while (list.children.length > figures.length) list.lastChild.remove();
 }
 
 function drawMemory(memory) {
@@ -141,8 +152,9 @@ function drawMemory(memory) {
   while (bar.children.length < parts.length) bar.append(make("div"));
   parts.forEach((part, index) => { bar.children[index].style.width = `${part / Math.max(memory.limit_bytes, 1) * 100}%`; });
   const used = parts.reduce((sum, part) => sum + part, 0);
-  at("memory-text").textContent = `memory ${bytes(used)} of ${bytes(memory.limit_bytes)}: program ${bytes(parts[0])}, `
-    + `names and inodes ${bytes(parts[1])}, pages ${bytes(parts[2])}`;
+  const words = ["program", "names and inodes", "pages"], colors = ["rest-kind", "two", "one"];
+  at("memory-text").replaceChildren(`memory ${bytes(used)} of ${bytes(memory.limit_bytes)}:`,
+    ...words.flatMap((word, index) => [make("i", undefined, colors[index]), `${word} ${bytes(parts[index])}`]));
 }
 
 function drawMounts() {
@@ -156,8 +168,7 @@ function drawMounts() {
     }));
   }
   if (!state.mounts.some((mount) => mount.mountpoint === state.mountpoint)) {
-    state.mountpoint = state.mounts.length ? state.mounts[0].mountpoint : null;
-    state.way = [];
+    go(state.mounts.length ? state.mounts[0].mountpoint : null, []);
     void look(false);
   }
   if (state.mountpoint !== null) list.value = state.mountpoint;
@@ -188,41 +199,62 @@ async function watch() {
 
 // One directory
 
-function directory() {
-  if (state.way.every((one) => typeof one === "string")) return `/${state.way.join("/")}`;
+function directory(way = state.way) {
+  if (way.every((one) => typeof one === "string")) return `/${way.join("/")}`;
   const encoder = new TextEncoder();
-  const parts = state.way.flatMap((one) => [47, ...(typeof one === "string" ? encoder.encode(one) : one)]);
+  const parts = way.flatMap((one) => [47, ...(typeof one === "string" ? encoder.encode(one) : one)]);
   return parts;
 }
 
-function measure(share) {
-  const amount = (sort, field) => share[sort] ? share[sort][field] : 0;
-  switch (state.by) {
-    case "names": return amount("names", "entries");
-    case "requests": return share.requests;
-    case "misses": return share.misses;
-    default: return ["names", "inodes", "pages"].reduce((sum, sort) => sum + amount(sort, "bytes"), 0);
+function amount(share, sort, field) { return share[sort] ? share[sort][field] : 0; }
+
+// The columns of the table.
+const VALUES = {
+  name: (child) => shown(child.name),
+  bytes: (share) => ["names", "inodes", "pages"].reduce((sum, sort) => sum + amount(share, sort, "bytes"), 0),
+  names: (share) => amount(share, "names", "entries"),
+  dirty: (share) => amount(share, "dirty", "bytes"),
+  requests: (share) => share.requests,
+  misses: (share) => share.misses,
+  policy: (child) => child.policy && child.policy !== "normal" ? child.policy : "",
+};
+
+function measure(share) { return VALUES[state.by](share); }
+
+function add(shares) {
+  const sum = { requests: 0, misses: 0 };
+  for (const sort of ["names", "inodes", "pages", "dirty"]) sum[sort] = { entries: 0, bytes: 0 };
+  for (const share of shares) {
+    sum.requests += share.requests;
+    sum.misses += share.misses;
+    for (const sort of ["names", "inodes", "pages", "dirty"]) {
+      sum[sort].entries += amount(share, sort, "entries");
+      sum[sort].bytes += amount(share, sort, "bytes");
+    }
   }
+  return sum;
 }
 
-// Asks for the directory that is shown; `arrived` if somebody went there, who is told when it is.
+// Asks for the directory that is shown; `arrived` if the user has entered it and hears its name.
 async function look(arrived) {
   clearTimeout(state.levelTimer);
   let rest = LEVEL_MS;
   const asked = ++state.asked;
   if (state.mountpoint !== null && !document.hidden && (arrived || !state.paused)) {
     try {
-      const body = { mountpoint: state.mountpoint, directory: directory(), by: state.by, most: 100 };
+      const body = { mountpoint: state.mountpoint, directory: directory(), by: state.by, most: state.find ? MOST_FOUND : MOST };
       const told = await ask("/api/level", body);
       // Another directory was asked for meanwhile.
       if (asked !== state.asked) return;
-      rest = Math.max(rest, told.took_ms * RESTS);
       state.level = told.level;
       drawLevel();
       if (arrived) {
         at("caption").focus();
         say(at("caption").textContent);
       }
+      rest = Math.max(rest, told.took_ms * RESTS);
+      if (told.took_ms < NESTED_MS && Date.now() >= state.belowAfter) await lookBelow(asked);
+      if (asked !== state.asked) return;
     } catch (error) {
       if (asked !== state.asked) return;
       say(error.message, true);
@@ -233,8 +265,42 @@ async function look(arrived) {
   state.levelTimer = setTimeout(() => look(false), rest);
 }
 
-function enter(way) {
+// Asks for the levels of the largest directories.
+async function lookBelow(asked) {
+  const { mountpoint, way, level, by } = state;
+  const below = new Map();
+  let took = 0;
+  for (const child of level.children.slice(0, NESTED)) {
+    if (measure(child) < Math.max(measure(level.total) * NESTED_SHARE, 1)) break;
+    const body = { mountpoint, directory: directory([...way, child.name]), by, most: TILES_NESTED };
+    try {
+      const told = await ask("/api/level", body);
+      took += told.took_ms;
+      below.set(shown(child.name), told.level);
+    } catch {
+      // It may be gone by now: its tile is drawn without a level of its own.
+    }
+    if (asked !== state.asked) return;
+  }
+  state.below = below;
+  state.belowAfter = Date.now() + took * RESTS;
+  drawMap(level);
+}
+
+function go(mountpoint, way) {
+  if (mountpoint !== state.mountpoint) at("charts").replaceChildren();
+  state.mountpoint = mountpoint;
   state.way = way;
+  state.below = new Map();
+  state.belowAfter = 0;
+  // A search is about one directory.
+  state.find = "";
+  at("find").value = "";
+}
+
+function enter(way) {
+  go(state.mountpoint, way);
+  history.pushState(places.push({ mountpoint: state.mountpoint, way }) - 1, "", "/");
   void look(true);
 }
 
@@ -259,17 +325,20 @@ function drawLevel() {
   const focused = document.activeElement && document.activeElement.dataset.key;
   if (!level) {
     at("caption").textContent = "";
-    at("rows").replaceChildren();
-    at("map").replaceChildren();
+    for (const id of ["rows", "map", "legend"]) at(id).replaceChildren();
     return;
   }
   const here = make("bdi", shown(directory()));
-  const total = level.total, held = (sort, field) => total[sort] ? total[sort][field] : 0;
-  const all = held("names", "bytes") + held("inodes", "bytes") + held("pages", "bytes");
-  at("caption").replaceChildren(here, `: ${bytes(all)} cached, ${count(held("names", "entries"))} names, `
+  at("drop-all").setAttribute("aria-label", `drop the cached objects of all of ${shown(directory())}`);
+  at("caption").replaceChildren(here, `: ${bytes(VALUES.bytes(level.total))} cached, ${count(VALUES.names(level.total))} names, `
     + `${count(level.children.length + level.rest_directories)} directories`);
   const rows = [row("own", null, level.own, level.policy, "in the directory itself")];
-  level.children.forEach((child, index) => rows.push(row(`child${index}`, child.name, child, child.policy)));
+  const found = level.children.filter((child) => isFound(child.name));
+  inOrder(found).forEach((child, index) => rows.push(row(`child${index}`, child.name, child, child.policy)));
+  if (state.find) {
+    const words = `${count(found.length)} of ${count(level.children.length)} directories found`;
+    at("caption").append(make("span", ` – ${words}`));
+  }
   if (level.rest_directories > 0 || measure(level.rest) > 0) {
     rows.push(row("rest", null, level.rest, null, `${count(level.rest_directories)} other directories`));
   }
@@ -279,6 +348,30 @@ function drawLevel() {
     if (again) again.focus();
   }
   drawMap(level);
+}
+
+function isFound(raw) { return shown(raw).toLowerCase().includes(state.find); }
+
+// The order of the rows: that of the daemon, the largest first, until the user chooses a column.
+function inOrder(children) {
+  const column = state.sort ? state.sort.column : state.by, down = state.sort ? state.sort.down : true;
+  for (const head of document.querySelectorAll("th[data-column]")) {
+    const is = head.dataset.column === column;
+    if (is) head.setAttribute("aria-sort", down ? "descending" : "ascending"); else head.removeAttribute("aria-sort");
+    head.classList.toggle("sorted", is);
+  }
+  if (!state.sort) return children;
+  const value = VALUES[column];
+  const compare = (one, other) => typeof one === "string" ? one.localeCompare(other) : one - other;
+  return [...children].sort((one, other) => compare(value(one), value(other)) * (down ? -1 : 1));
+}
+
+function sortBy(column) {
+  // Text begins with its first letter, numbers with the largest.
+  const isText = column === "name" || column === "policy";
+  const current = state.sort || { column: state.by, down: true };
+  state.sort = { column, down: current.column === column ? !current.down : !isText };
+  if (state.level) drawLevel();
 }
 
 function row(key, raw, share, policy, words) {
@@ -297,19 +390,18 @@ function row(key, raw, share, policy, words) {
     button.addEventListener("click", () => enter([...state.way, raw]));
     head.append(button);
   }
-  const amount = (sort, field) => share[sort] ? share[sort][field] : 0;
-  const all = amount("names", "bytes") + amount("inodes", "bytes") + amount("pages", "bytes");
-  const cells = [bytes(all), count(amount("names", "entries")), bytes(amount("dirty", "bytes")), count(share.requests),
-    count(share.misses), policy && policy !== "normal" ? policy : "–"].map((text) => make("td", text));
+  const texts = { bytes: bytes(VALUES.bytes(share)), names: count(VALUES.names(share)), dirty: bytes(VALUES.dirty(share)),
+    requests: count(share.requests), misses: count(share.misses), policy: VALUES.policy({ policy }) || "–" };
+  const sorted = state.sort ? state.sort.column : state.by;
+  const cells = Object.entries(texts).map(([column, text]) =>
+    make("td", text, `${column === "bytes" ? "" : "extra"} ${column === sorted ? "sorted" : ""}`));
   const last = make("td");
-  if (key !== "rest") {
-    const way = raw === null ? state.way : [...state.way, raw];
-    const what = raw === null ? "all of this directory" : shown(raw);
-    const button = make("button", raw === null ? "Drop all" : "Drop");
+  if (raw !== null) {
+    const button = make("button", "Drop");
     button.type = "button";
-    button.dataset.key = `drop ${raw === null ? "" : shown(raw)}`;
-    button.setAttribute("aria-label", `drop the cached objects of ${what}`);
-    button.addEventListener("click", () => askToDrop(way, raw === null ? null : all, button.dataset.key));
+    button.dataset.key = `drop ${shown(raw)}`;
+    button.setAttribute("aria-label", `drop the cached objects of ${shown(raw)}`);
+    button.addEventListener("click", () => askToDrop([...state.way, raw], VALUES.bytes(share), button.dataset.key));
     last.append(button);
   }
   line.append(head, ...cells, last);
@@ -351,27 +443,79 @@ function squarify(parts, box) {
   return placed;
 }
 
+// The parts of an amount, and their colours.
+const KINDS = {
+  bytes: [
+    ["pages", "one", (share) => Math.max(amount(share, "pages", "bytes") - VALUES.dirty(share), 0)],
+    ["dirty pages", "four", VALUES.dirty],
+    ["inodes", "three", (share) => amount(share, "inodes", "bytes")],
+    ["names", "two", (share) => amount(share, "names", "bytes")],
+  ],
+  names: [["names", "two", VALUES.names]],
+  requests: [["answered at once", "three", (share) => Math.max(share.requests - share.misses, 0)], ["misses", "four", VALUES.misses]],
+  misses: [["misses", "four", VALUES.misses]],
+};
+
+function show(size) { return state.by === "bytes" ? bytes(size) : count(size); }
+
 function drawMap(level) {
-  const parts = level.children.slice(0, TILES).map((child) => ({ child, size: measure(child), kind: "child" }));
-  const small = level.children.slice(TILES).reduce((sum, child) => sum + measure(child), 0);
-  parts.push({ size: measure(level.own), kind: "own", words: "in the directory itself" });
-  parts.push({ size: measure(level.rest) + small, kind: "rest", words: "others" });
-  const wanted = parts.filter((part) => part.size > 0).sort((one, other) => other.size - one.size);
   const map = at("map");
-  const show = state.by === "bytes" ? bytes : count;
-  const tiles = squarify(wanted, { x: 0, y: 0, w: 100, h: 100 }).map((part) => {
-    const tile = make("div", undefined, `tile ${part.kind}`);
-    const label = part.child ? shown(part.child.name) : part.words;
-    if (part.child && ["keep", "once"].includes(part.child.policy)) tile.classList.add(part.child.policy);
-    for (const [side, value] of [["left", part.x], ["top", part.y], ["width", part.w], ["height", part.h]]) {
-      tile.style[side] = `${value}%`;
+  map.replaceChildren(...tiles(level, state.way, { x: 0, y: 0, w: map.clientWidth, h: map.clientHeight }, state.below));
+  at("legend").replaceChildren(...KINDS[state.by].map(([word, color, size]) => {
+    const item = make("li");
+    item.append(make("i", undefined, color), `${word} ${show(size(level.total))}`);
+    return item;
+  }));
+}
+
+// The tiles of the directory at `way` in `box`, which is in pixels; `below` has the levels of its directories.
+function tiles(level, way, box, below) {
+  const most = below ? TILES : TILES_NESTED;
+  const parts = level.children.slice(0, most).map((child) => ({ child, share: child, kind: "child" }));
+  parts.push({ share: level.own, kind: "own", words: "in the directory itself" });
+  parts.push({ share: add([level.rest, ...level.children.slice(most)]), kind: "rest", words: "others" });
+  const wanted = parts.map((part) => ({ ...part, size: measure(part.share) })).filter((part) => part.size > 0);
+  return squarify(wanted.sort((one, other) => other.size - one.size), box).map((part) => tile(part, way, box, below));
+}
+
+function tile(part, way, box, below) {
+  const made = make("div", undefined, `tile ${part.kind}`);
+  const text = part.child ? shown(part.child.name) : part.words;
+  for (const [side, value] of [["left", part.x / box.w], ["top", part.y / box.h], ["width", part.w / box.w], ["height", part.h / box.h]]) {
+    made.style[side] = `${value * 100}%`;
+  }
+  made.title = `${[...way.slice(state.way.length).map(shown), text].join("/")}: ${show(part.size)}`;
+  const label = make("div", undefined, "label");
+  label.append(make("bdi", text));
+  if (part.child && ["keep", "once"].includes(part.child.policy)) label.append(` · ${part.child.policy}`);
+  // The room beside the label, the margins and the borders.
+  const room = { x: 0, y: 0, w: part.w - 8, h: part.h - 27 };
+  const inner = part.child && below ? below.get(text) : undefined;
+  if (inner && inner.children.length && room.w > 60 && room.h > 40) {
+    made.classList.add("parent");
+    label.append(` ${show(part.size)}`);
+    const inside = make("div", undefined, "inside");
+    inside.append(...tiles(inner, [...way, part.child.name], room, null));
+    made.append(label, inside);
+  } else {
+    const kinds = make("div", undefined, part.w < part.h ? "kinds tall" : "kinds");
+    for (const [, color, size] of KINDS[state.by]) {
+      const one = make("div", undefined, color);
+      one.style.flex = `${size(part.share) / part.size} 1 0`;
+      kinds.append(one);
     }
-    tile.title = `${label}: ${show(part.size)}`;
-    tile.append(make("bdi", label), make("br"), show(part.size));
-    if (part.child) tile.addEventListener("click", () => enter([...state.way, part.child.name]));
-    return tile;
-  });
-  map.replaceChildren(...tiles);
+    label.append(make("br"), show(part.size));
+    made.append(kinds, label);
+  }
+  if (part.child) {
+    const names = [...way.slice(state.way.length), part.child.name, ...(inner ? inner.children.map((child) => child.name) : [])];
+    if (!names.some(isFound)) made.classList.add("faded");
+    made.addEventListener("click", (event) => {
+      event.stopPropagation();
+      enter([...way, part.child.name]);
+    });
+  }
+  return made;
 }
 
 // Dropping
@@ -379,10 +523,7 @@ function drawMap(level) {
 let answered = null;
 
 function askToDrop(way, size, key) {
-  const before = state.way;
-  state.way = way;
-  const path = directory();
-  state.way = before;
+  const path = directory(way);
   at("ask-text").replaceChildren("Drop the cached objects of ", make("bdi", shown(path)), " and below",
     size === null ? "?" : `, ${bytes(size)}?`);
   answered = async () => {
@@ -394,9 +535,10 @@ function askToDrop(way, size, key) {
     } catch (error) {
       say(error.message, true);
     }
+    state.belowAfter = 0;
     await look(false);
     const again = [...at("rows").querySelectorAll("button")].find((one) => one.dataset.key === key);
-    (again || at("caption")).focus();
+    (again || (key === null ? at("drop-all") : at("caption"))).focus();
   };
   at("ask").showModal();
   at("ask-no").focus();
@@ -405,17 +547,35 @@ function askToDrop(way, size, key) {
 function start() {
   makeToken();
   at("mounts").addEventListener("change", (event) => {
-    state.mountpoint = event.target.value;
-    at("charts").replaceChildren();
-    state.way = [];
+    go(event.target.value, []);
     void look(false);
   });
+  // Back and Forward of the browser.
+  addEventListener("popstate", (event) => {
+    const place = places[event.state] || { mountpoint: state.mountpoint, way: [] };
+    go(place.mountpoint, place.way);
+    void look(true);
+  });
+  addEventListener("resize", () => { if (state.level) drawMap(state.level); });
+  for (const head of document.querySelectorAll("th[data-column]")) {
+    head.firstElementChild.addEventListener("click", () => sortBy(head.dataset.column));
+  }
+  at("find").addEventListener("input", (event) => {
+    const before = state.find;
+    state.find = event.target.value.trim().toLowerCase();
+    if (state.level) drawLevel();
+    const found = at("rows").querySelectorAll("[data-row^=child]").length;
+    say(state.find ? `${count(found)} found` : "");
+    // With a text, more directories are listed.
+    if (Boolean(before) !== Boolean(state.find)) void look(false);
+  });
+  at("drop-all").addEventListener("click", () => askToDrop(state.way, null, null));
   at("pause").addEventListener("click", () => {
     state.paused = !state.paused;
     at("pause").setAttribute("aria-pressed", String(state.paused));
   });
   for (const choice of document.querySelectorAll("input[name=by]")) {
-    choice.addEventListener("change", () => { state.by = choice.value; void look(false); });
+    choice.addEventListener("change", () => { [state.by, state.sort, state.belowAfter] = [choice.value, null, 0]; void look(false); });
   }
   at("ask-no").addEventListener("click", () => at("ask").close());
   at("ask-yes").addEventListener("click", () => {
@@ -427,6 +587,10 @@ function start() {
     if (event.key === "Backspace" && !isField && !at("ask").open && state.way.length) {
       event.preventDefault();
       enter(state.way.slice(0, -1));
+    }
+    if (event.key === "/" && !isField && !at("ask").open) {
+      event.preventDefault();
+      at("find").focus();
     }
   });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) void look(false); });

@@ -9,7 +9,7 @@
 
 use crate::Failure;
 use crate::top::figures::{self, Figures};
-use crate::top::sample::{Sample, Sampler};
+use crate::top::sample::{self, Sample, Sampler};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -53,10 +53,16 @@ fn answer(mut sampler: Sampler, wishes: &Receiver<Wish>) {
     let mut last: Option<(Sample, Figures)> = None;
     while let Ok(wish) = wishes.recv() {
         if last.as_ref().is_none_or(|(sample, _)| sample.at.elapsed() >= AGE_MAX) {
+            let earlier = match last.take() {
+                Some((earlier, _)) => Some(earlier),
+                // Figures of one sample would have rates of 0.
+                None => sampler.take().ok().inspect(|_| thread::sleep(sample::FIRST)),
+            };
             match sampler.take() {
                 Ok(sample) => {
-                    let earlier = last.as_ref().map_or(&sample, |(earlier, _)| earlier);
-                    last = Some((sample.clone(), figures::between(earlier, &sample)));
+                    let earlier = earlier.as_ref().unwrap_or(&sample);
+                    let figures = figures::between(earlier, &sample);
+                    last = Some((sample, figures));
                 }
                 Err(failure) => {
                     let _ = wish.send(Err(failure));
