@@ -30,6 +30,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use uvfs_terminal::interrupt::Interrupt;
+use uvfs_terminal::output;
 
 /// Time between two views.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -94,15 +95,15 @@ fn show(
     loop {
         let Shown { text, json, status } = take(&interrupt)?;
         let Some(status) = status else { return Ok(ExitCode::SUCCESS) };
-        if arguments.json {
-            crate::print_line(&json.to_string());
-        } else {
-            print(&text, arguments.watch);
-        }
+        let is_read = match arguments.json {
+            true => output::is_read(&format!("{json}\n")),
+            false => print(&text, arguments.watch),
+        };
         if !arguments.watch {
             return status;
         }
-        if interrupt.wait(interval) {
+        // The reader of the output has ended: so does this command, also if it has nothing to print.
+        if !is_read || interrupt.wait_while_read(interval) {
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -233,8 +234,8 @@ impl View {
     }
 }
 
-/// Prints a view; one of a series replaces the last one if the output is a terminal.
-fn print(text: &str, series: bool) {
+/// Prints a view; one of a series replaces the last one if the output is a terminal. False if no process reads it.
+fn print(text: &str, series: bool) -> bool {
     let out = io::stdout();
     let shown = if series && out.is_terminal() {
         let rows = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row));
@@ -244,7 +245,7 @@ fn print(text: &str, series: bool) {
     } else {
         text.to_string()
     };
-    crate::print_text(&shown);
+    output::is_read(&shown)
 }
 
 /// Cuts `text` to the lines that fit on `rows`, and keeps the last one: it has the sums.

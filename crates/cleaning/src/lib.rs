@@ -47,7 +47,7 @@ pub use warming::{refresh, warmup};
 use uvfs_client::mountinfo;
 use uvfs_concurrent::lock::LockClass;
 use uvfs_control::units;
-use uvfs_terminal::output::{print_line, print_text};
+use uvfs_terminal::output::print_line;
 use uvfs_terminal::{Failure, cause, shown};
 
 /// Work that is not yet taken.

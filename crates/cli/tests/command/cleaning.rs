@@ -317,6 +317,22 @@ fn watching_shows_changes_until_ctrl_c() {
     assert_eq!(wait(&mut child).code(), Some(0));
 }
 
+/// `uvfs cached DIR --watch | head -3` never ended: a write into the closed pipe counted as no failure, and between two
+/// views the command looked at nothing. Here no second view comes: the interval is longer than the test.
+#[test]
+fn watching_ends_with_its_reader() {
+    let Some(place) = place() else { return };
+    for form in [&["--json"][..], &[]] {
+        let mut command = uvfs();
+        command.args(["cached", place.src(), "--watch", "--interval", "1h"]).args(form);
+        let mut child = command.spawn().expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        lines.next().expect("a view").expect("text");
+        drop(lines);
+        assert_eq!(wait(&mut child).code(), Some(0), "{form:?}");
+    }
+}
+
 #[test]
 fn help_has_examples() {
     for command in ["drop", "cached"] {
