@@ -16,13 +16,14 @@ use super::flags::CachedArguments;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{Fill, Offered};
-use super::report::{Spinner, failure, left_alone};
+use super::report::{Spinner, failure, files, left_alone};
 use super::resident::MountView;
+use super::table::Room;
 use super::tally::Outcome;
 use super::tree::{Census, Tree, summary};
 use super::walk::Walk;
 use crate::Failure;
-use crate::units::{parse_duration, show_count};
+use crate::units::parse_duration;
 use rustix::fs::{self, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
@@ -48,7 +49,11 @@ pub fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
     if let Some(target) = target(arguments, offered)? {
         return show(arguments, interval, |_| {
             let view = MountView::take(&target, arguments)?;
-            Ok(Shown { text: view.text(), json: view.json(), status: Some(Ok(ExitCode::SUCCESS)) })
+            Ok(Shown {
+                text: view.text(Room::here()),
+                json: view.json(),
+                status: Some(Ok(ExitCode::SUCCESS)),
+            })
         });
     }
     if arguments.no_fill && !offered.can_leave_alone() {
@@ -59,7 +64,7 @@ pub fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
         let view = View::take(arguments, &directory, offered, interrupt)?;
         let is_part = view.outcome.interrupted && arguments.watch;
         let status = (!is_part).then(|| view.status(arguments));
-        Ok(Shown { text: view.text(), json: view.json(arguments), status })
+        Ok(Shown { text: view.text(Room::here()), json: view.json(arguments), status })
     })
 }
 
@@ -159,6 +164,10 @@ impl View {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = fs::openat(directory, c".", flags, Mode::empty());
         let start = start.map_err(|errno| failed(errno.into()))?;
+        if let Some(name) = meter::without_pages(start.as_fd()) {
+            let why = meter::no_pages(name);
+            return Err(Failure::refused(format!("{}: {why}", path.display())));
+        }
         let meter = Meter::choose(start.as_fd());
         let memory = meter::memory(start.as_fd());
         let census = Census::new(meter, arguments.depth, path);
@@ -178,9 +187,9 @@ impl View {
         Ok(Self { tree: census.into_tree(arguments.sort), outcome, meter, memory, elapsed })
     }
 
-    fn text(&self) -> String {
+    fn text(&self, room: Room) -> String {
         let total = self.tree.total();
-        let mut text = self.tree.text();
+        let mut text = self.tree.text(room);
         let seconds = self.elapsed.as_secs_f64();
         text += &format!("{}; {seconds:.3} s, by {}\n", summary(total), self.meter.name());
         if self.meter == Meter::Mincore {
@@ -190,8 +199,8 @@ impl View {
             text += &format!("a {name}: these pages are the files themselves, not a cache\n");
         }
         if total.files_unknown > 0 {
-            let files = show_count(total.files_unknown);
-            text += &format!("not countable: {files} files of other users; run as root\n");
+            let files = files(total.files_unknown);
+            text += &format!("not countable: {files} of other users; run as root\n");
         }
         let left = left_alone(&self.outcome);
         if !left.is_empty() {

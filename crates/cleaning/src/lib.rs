@@ -31,6 +31,7 @@ mod policy;
 mod report;
 mod resident;
 mod system;
+mod table;
 mod tally;
 #[cfg(test)]
 mod testing;
