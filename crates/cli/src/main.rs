@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Ok(completed) => completed,
         Err(failure) => return failed(&failure, &[]),
     };
-    let arguments = command_line::read::<Arguments>(words);
+    let arguments = command_line::read::<Arguments>(words, &flags::REMEDIES);
     color::choose(arguments.color);
     let done = match arguments.command {
         Command::Demo => demo::run(),
