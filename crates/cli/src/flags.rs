@@ -391,6 +391,10 @@ pub(crate) struct MountArguments {
     /// Set by `--daemon` for the process it starts.
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,
+
+    /// Set by the helper of mount(8): a `--cache-size` beyond the memory is lowered, because a refusal would stop a boot.
+    #[arg(long, hide = true)]
+    pub(crate) at_boot: bool,
 }
 
 /// `uvfs mounts`.
