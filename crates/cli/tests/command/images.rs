@@ -302,6 +302,19 @@ fn a_partition_or_an_offset_is_mounted() {
     let disk = text(&disk);
     refused(&["mount", disk, place.mnt()], "but partition 1; name one:");
     refused(&["mount", &format!("{disk}?partition=2"), place.mnt()], "has no partition 2");
+    // A boot partition of FAT comes first, in the space before the other one: the one with ext is named.
+    let mut two = fs::read(disk).unwrap();
+    two.copy_within(446..462, 462);
+    two[450] = 0x0C;
+    two[454..458].copy_from_slice(&64_u32.to_le_bytes());
+    two[458..462].copy_from_slice(&1024_u32.to_le_bytes());
+    two[64 * 512 + 82..64 * 512 + 90].copy_from_slice(b"FAT32   ");
+    two[64 * 512 + 510..64 * 512 + 512].copy_from_slice(&[0x55, 0xAA]);
+    let both = image.with_file_name("both.img");
+    fs::write(&both, two).unwrap();
+    let name = format!("name one: {}?partition=2", text(&both));
+    refused(&["mount", text(&both), place.mnt()], &name);
+    refused(&["mount", &format!("{}?partition=1", text(&both)), place.mnt()], "is FAT: ");
     for part in ["?partition=1", "?offset=1M"] {
         place.mount_daemon(&format!("{disk}{part}"), &[]);
         assert_eq!(fs::metadata(place.mountpoint.join("large")).unwrap().len(), 900_000);
