@@ -84,6 +84,47 @@ fn sources_of_other_formats_are_named_with_the_way_to_an_image() {
     }
 }
 
+/// Each 404 of a listing was "there is no such bucket", also that of an unknown access key; and https:// to a plain port was
+/// "received corrupt message of type InvalidContentType".
+#[test]
+#[cfg(feature = "s3")]
+fn a_store_that_says_what_is_wrong_is_quoted() {
+    use std::io::{Read, Write};
+    let place = Place::new();
+    let check = |scheme: &str, body: &'static str, parts: &[&str]| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // The thread ends with the process of the test.
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let _ = client.read(&mut [0; 4096]);
+                let length = body.len();
+                let head = format!("HTTP/1.1 404 Not Found\r\nContent-Length: {length}");
+                let _ = write!(client, "{head}\r\nConnection: close\r\n\r\n{body}");
+            }
+        });
+        let source = format!("s3://box?endpoint={scheme}://{address}&region=here");
+        let mut command = uvfs();
+        command.args(["mount", &source, place.mnt()]);
+        command.env("AWS_ACCESS_KEY_ID", "some").env("AWS_SECRET_ACCESS_KEY", "thing");
+        let outcome = finish(&mut command);
+        if outcome.stderr.contains("certificates") {
+            return uvfs_skip::lacking("no certificate authorities");
+        }
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "no {part:?} in {outcome:?}");
+        }
+    };
+    let user = "<Error><Code>XAdminUserNotFound</Code><Message>No such user.</Message></Error>";
+    check("http", user, &["XAdminUserNotFound: No such user.", "credentials"]);
+    check("http", "", &["there is no such bucket"]);
+    let bucket = "<Error><Code>NoSuchBucket</Code></Error>";
+    check("http", bucket, &["there is no such bucket"]);
+    check("https", "", &["without TLS", "write http://"]);
+}
+
 #[test]
 fn mountpoints_that_cannot_be_are_refused() {
     let place = Place::new();
@@ -219,6 +260,11 @@ fn help_and_version_are_no_errors() {
         assert!(help.stdout.contains(part), "no {part:?} in {}", help.stdout);
     }
     assert!(!help.stdout.contains("in-background"));
+    let opening = run(&["--help"]).stdout;
+    let opening = opening.lines().next().unwrap();
+    for store in ["RAM", "directory", "image", "bucket"] {
+        assert!(opening.contains(store), "no {store} in {opening}");
+    }
     let version = run(&["--version"]);
     assert_eq!(version.code, Some(0));
     assert_eq!(version.stdout, format!("uvfs {}\n", env!("CARGO_PKG_VERSION")));
