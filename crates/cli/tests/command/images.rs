@@ -2,6 +2,7 @@
 //!
 //! mke2fs makes the images from a tree; each test is skipped, with a note, if it is not installed.
 
+use crate::cleaning::as_other_user;
 use crate::common::{Outcome, Place, can_mount, finish, is_mounted, run};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat};
 use std::collections::BTreeMap;
@@ -164,6 +165,29 @@ fn a_tree_is_extracted_as_it_was() {
     let one = place.mountpoint.join("one");
     done(&["image", "extract", text(&image), "/many/deep/again", text(&one)]);
     assert_eq!(fs::metadata(one.join("again")).unwrap().len(), 900_000);
+}
+
+/// A user can give no owners away: each extraction by one ended with status 1, so scripts failed.
+#[test]
+fn a_user_extracts_without_owners_and_that_is_no_failure() {
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let target = place.source.with_file_name("targets");
+    fs::create_dir(&target).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(place.source.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(mut command) = as_other_user() else { return };
+    let target = target.join("out");
+    command.args(["image", "extract", text(&image), "/", text(&target)]);
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let note = outcome.stderr.trim_end();
+    assert!(note.starts_with("uvfs: ") && note.contains("not kept: "), "{note}");
+    assert!(note.contains(" owners, 2 set-id bits; root keeps them"), "{note}");
+    assert_eq!(fs::metadata(target.join("large")).unwrap().len(), 900_000);
+    let mode = fs::metadata(target.join("sparse")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o741, "no program of another user");
 }
 
 /// A device that could not be made was remembered as the first name of its inode: the link of the second name to it failed,
