@@ -184,7 +184,7 @@ Exit status:
   127  it is not installed
   126  it cannot be started; any other status is the analyser's";
 
-/// Mounts RAM, a host directory or a disk image through uvfs, a file system layer in user space.
+/// Mounts RAM, a host directory, a disk image or a bucket through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
 #[command(
     name = "uvfs",

@@ -1,4 +1,4 @@
-//! `uvfs`: mounts RAM, a host directory or a disk image, reports on mounts, changes and ends them.
+//! `uvfs`: mounts RAM, a host directory, a disk image or a bucket, reports on mounts, changes and ends them.
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
