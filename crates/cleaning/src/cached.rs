@@ -13,6 +13,7 @@
 //! sees less.
 
 use super::flags::CachedArguments;
+use super::instead;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{Fill, Offered};
@@ -129,9 +130,9 @@ fn open(arguments: &CachedArguments) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::openat(CWD, path, flags, Mode::empty()).map_err(|errno| {
         let remedy = match errno {
-            rustix::io::Errno::NOENT => "name an existing directory",
-            rustix::io::Errno::NOTDIR => "name the directory that it is in",
-            _ => "run as root or as its owner",
+            rustix::io::Errno::NOENT => instead::of("", path),
+            rustix::io::Errno::NOTDIR => "name the directory that it is in".into(),
+            _ => "run as root or as its owner".into(),
         };
         let path = path.display();
         Failure::refused(format!("{path}: {}; {remedy}", crate::cause(&errno.into())))

@@ -14,6 +14,7 @@
 
 use super::evict::{Evict, Mode};
 use super::flags::DropArguments;
+use super::instead;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{self, Fill, Offered};
@@ -30,7 +31,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use uvfs_terminal::interrupt::Interrupt;
-use uvfs_terminal::nearest::nearest;
 use uvfs_vfs::clean::request::{Refusal, Request};
 
 /// Runs the subcommand.
@@ -240,7 +240,10 @@ fn foreign_names(request: &Request, path: &Path) -> String {
 /// The line for a directory that cannot be opened.
 fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
     match errno {
-        Errno::NOENT => format!("{request}: {}; {}", Refusal::Missing, existing(request, path)),
+        Errno::NOENT => {
+            let instead = instead::of(&format!("{}:", request.what.digit()), path);
+            format!("{request}: {}; {instead}", Refusal::Missing)
+        }
         Errno::NOTDIR => format!("{request}: {}", Refusal::NotDirectory),
         Errno::LOOP => match fs::canonicalize(path) {
             Ok(real) => format!("{request}: {}, {}", Refusal::Symlink, real.display()),
@@ -256,26 +259,6 @@ fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
         }
         _ => format!("{request}: {}", crate::cause(&errno.into())),
     }
-}
-
-/// What can be named instead of `path`, which does not exist: the nearest directory beside it.
-fn existing(request: &Request, path: &Path) -> String {
-    /// Most names to look at: a refusal is to come soon.
-    const NAMES_MAX: usize = 10_000;
-    let above = path.ancestors().skip(1).find(|above| above.is_dir());
-    let found = above.and_then(|above| {
-        let wanted = path.strip_prefix(above).ok()?.components().next()?;
-        let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let names = fs::read_dir(above).ok()?.filter_map(Result::ok).take(NAMES_MAX);
-        let names =
-            names.filter(is_directory).filter_map(|entry| entry.file_name().into_string().ok());
-        let found = nearest(&wanted.as_os_str().to_string_lossy(), names)?;
-        Some(format!("did you mean {}:{}?", request.what.digit(), above.join(found).display()))
-    });
-    found.unwrap_or_else(|| match above {
-        Some(above) => format!("name one that {} has", above.display()),
-        None => "name an existing one".into(),
-    })
 }
 
 #[cfg(test)]

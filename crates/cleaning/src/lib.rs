@@ -22,6 +22,7 @@ mod cached;
 mod drop;
 mod evict;
 pub mod flags;
+mod instead;
 mod meter;
 mod mount_report;
 mod mounted;

@@ -308,7 +308,12 @@ fn cached_refuses_what_it_cannot_show() {
     let place = Place::new();
     let file = place.source.join("file");
     fs::write(&file, "").unwrap();
-    check_refused(&["cached", "/no/such"], 1, &["/no/such: No such file", "existing directory"]);
+    check_refused(&["cached", "/no/such"], 1, &["/no/such: No such file", "one that / has"]);
+    fs::create_dir(place.source.join("photos")).unwrap();
+    let (typo, meant) = (format!("{}/phtoos", place.src()), format!("{}/photos?", place.src()));
+    for command in [&["cached"][..], &["policy", "keep"], &["warmup"], &["refresh"]] {
+        check_refused(&[command, &[&typo]].concat(), 1, &["No such file", "did you mean", &meant]);
+    }
     check_refused(&["cached", file.to_str().unwrap()], 1, &["Not a directory", "that it is in"]);
     let watch = ["cached", place.src(), "--watch", "--interval", "5"];
     check_refused(&watch, 2, &["--interval 5", "unit is missing"]);

@@ -67,5 +67,5 @@ fn a_dead_mount_is_in_it_too() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let text = fs::read(&archive).unwrap();
     let text = String::from_utf8_lossy(&text);
-    assert!(text.contains("\"error\":\"Nobody\"") && text.contains(" - fuse.uvfs "), "{text}");
+    assert!(text.contains("\"error\":\"NotServed\"") && text.contains(" - fuse.uvfs "), "{text}");
 }
