@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 10_000;
 /// that the words that precede it on the command line.
 pub(super) fn of(before: &str, path: &Path) -> String {
     let above = path.ancestors().skip(1).find(|above| on_disk(above).is_dir());
-    let Some(above) = above else { return "name an existing one".into() };
+    let Some(above) = above else { return "name an existing directory".into() };
     let wanted = path.strip_prefix(above).ok().and_then(|below| below.components().next());
     let wanted = wanted.map(|wanted| wanted.as_os_str().to_string_lossy().into_owned());
     let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -28,7 +28,7 @@ pub(super) fn of(before: &str, path: &Path) -> String {
     let names = directories.filter_map(|entry| entry.file_name().into_string().ok());
     match wanted.and_then(|wanted| nearest(&wanted, names)) {
         Some(found) => format!("did you mean {before}{}?", above.join(found).display()),
-        None => format!("name one that {} has", on_disk(above).display()),
+        None => format!("name an existing directory of {}", on_disk(above).display()),
     }
 }
 
@@ -64,7 +64,10 @@ mod tests {
         assert_eq!(meant("phtoos/deep"), format!("did you mean 3:{}?", at("photos").display()));
         let year = at("photos/2026");
         assert_eq!(meant("photos/2062"), format!("did you mean 3:{}?", year.display()));
-        assert_eq!(meant("music"), format!("name one that {} has", folder.path().display()));
-        assert_eq!(of("", Path::new("no-such-directory-here")), "name one that . has");
+        assert_eq!(
+            meant("music"),
+            format!("name an existing directory of {}", folder.path().display())
+        );
+        assert_eq!(of("", Path::new("no-such-directory-here")), "name an existing directory of .");
     }
 }

@@ -91,7 +91,8 @@ fn refusal(
 
 /// The subcommand that `words` name, in whole and its last word.
 fn subcommand(command: &mut Command, words: &[OsString]) -> (String, String) {
-    let (mut at, mut path) = (&*command, vec![command.get_name()]);
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let (mut at, mut path) = (&*command, vec![name]);
     for word in words.iter().skip(1) {
         let Some(found) = word.to_str().and_then(|word| at.find_subcommand(word)) else { break };
         path.push(found.get_name());

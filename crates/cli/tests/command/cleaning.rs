@@ -106,7 +106,7 @@ fn directories_that_cannot_be_are_refused() {
     let other = place.source.join("quite-different");
     check(
         other.to_str().unwrap(),
-        &["no such directory", &format!("one that {} has", place.src())],
+        &["no such directory", &format!("existing directory of {}", place.src())],
     );
     if Path::new("/dev/shm").is_dir() {
         let outcome = run(&["drop", "1:/dev/shm"]);
@@ -308,7 +308,11 @@ fn cached_refuses_what_it_cannot_show() {
     let place = Place::new();
     let file = place.source.join("file");
     fs::write(&file, "").unwrap();
-    check_refused(&["cached", "/no/such"], 1, &["/no/such: No such file", "one that / has"]);
+    check_refused(
+        &["cached", "/no/such"],
+        1,
+        &["/no/such: No such file", "existing directory of /"],
+    );
     fs::create_dir(place.source.join("photos")).unwrap();
     let (typo, meant) = (format!("{}/phtoos", place.src()), format!("{}/photos?", place.src()));
     for command in [&["cached"][..], &["policy", "keep"], &["warmup"], &["refresh"]] {
