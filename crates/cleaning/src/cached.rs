@@ -13,16 +13,18 @@
 //! sees less.
 
 use super::flags::CachedArguments;
+use super::instead;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{Fill, Offered};
-use super::report::{Spinner, failure, left_alone};
+use super::report::{Spinner, failure, files, left_alone};
 use super::resident::MountView;
+use super::table::Room;
 use super::tally::Outcome;
 use super::tree::{Census, Tree, summary};
 use super::walk::Walk;
 use crate::Failure;
-use crate::units::{parse_duration, show_count};
+use crate::units::parse_duration;
 use rustix::fs::{self, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
@@ -30,6 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use uvfs_terminal::interrupt::Interrupt;
+use uvfs_terminal::output;
 
 /// Time between two views.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -47,7 +50,11 @@ pub fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
     if let Some(target) = target(arguments, offered)? {
         return show(arguments, interval, |_| {
             let view = MountView::take(&target, arguments)?;
-            Ok(Shown { text: view.text(), json: view.json(), status: Some(Ok(ExitCode::SUCCESS)) })
+            Ok(Shown {
+                text: view.text(Room::here()),
+                json: view.json(),
+                status: Some(Ok(ExitCode::SUCCESS)),
+            })
         });
     }
     if arguments.no_fill && !offered.can_leave_alone() {
@@ -58,7 +65,7 @@ pub fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
         let view = View::take(arguments, &directory, offered, interrupt)?;
         let is_part = view.outcome.interrupted && arguments.watch;
         let status = (!is_part).then(|| view.status(arguments));
-        Ok(Shown { text: view.text(), json: view.json(arguments), status })
+        Ok(Shown { text: view.text(Room::here()), json: view.json(arguments), status })
     })
 }
 
@@ -94,15 +101,15 @@ fn show(
     loop {
         let Shown { text, json, status } = take(&interrupt)?;
         let Some(status) = status else { return Ok(ExitCode::SUCCESS) };
-        if arguments.json {
-            crate::print_line(&json.to_string());
-        } else {
-            print(&text, arguments.watch);
-        }
+        let is_read = match arguments.json {
+            true => output::is_read(&format!("{json}\n")),
+            false => print(&text, arguments.watch),
+        };
         if !arguments.watch {
             return status;
         }
-        if interrupt.wait(interval) {
+        // The reader of the output has ended: so does this command, also if it has nothing to print.
+        if !is_read || interrupt.wait_while_read(interval) {
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -123,9 +130,9 @@ fn open(arguments: &CachedArguments) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::openat(CWD, path, flags, Mode::empty()).map_err(|errno| {
         let remedy = match errno {
-            rustix::io::Errno::NOENT => "name an existing directory",
-            rustix::io::Errno::NOTDIR => "name the directory that it is in",
-            _ => "run as root or as its owner",
+            rustix::io::Errno::NOENT => instead::of("", path),
+            rustix::io::Errno::NOTDIR => "name the directory that it is in".into(),
+            _ => "run as root or as its owner".into(),
         };
         let path = path.display();
         Failure::refused(format!("{path}: {}; {remedy}", crate::cause(&errno.into())))
@@ -158,6 +165,10 @@ impl View {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = fs::openat(directory, c".", flags, Mode::empty());
         let start = start.map_err(|errno| failed(errno.into()))?;
+        if let Some(name) = meter::without_pages(start.as_fd()) {
+            let why = meter::no_pages(name);
+            return Err(Failure::refused(format!("{}: {why}", path.display())));
+        }
         let meter = Meter::choose(start.as_fd());
         let memory = meter::memory(start.as_fd());
         let census = Census::new(meter, arguments.depth, path);
@@ -177,9 +188,9 @@ impl View {
         Ok(Self { tree: census.into_tree(arguments.sort), outcome, meter, memory, elapsed })
     }
 
-    fn text(&self) -> String {
+    fn text(&self, room: Room) -> String {
         let total = self.tree.total();
-        let mut text = self.tree.text();
+        let mut text = self.tree.text(room);
         let seconds = self.elapsed.as_secs_f64();
         text += &format!("{}; {seconds:.3} s, by {}\n", summary(total), self.meter.name());
         if self.meter == Meter::Mincore {
@@ -189,8 +200,8 @@ impl View {
             text += &format!("a {name}: these pages are the files themselves, not a cache\n");
         }
         if total.files_unknown > 0 {
-            let files = show_count(total.files_unknown);
-            text += &format!("not countable: {files} files of other users; run as root\n");
+            let files = files(total.files_unknown);
+            text += &format!("not countable: {files} of other users; run as root\n");
         }
         let left = left_alone(&self.outcome);
         if !left.is_empty() {
@@ -233,8 +244,8 @@ impl View {
     }
 }
 
-/// Prints a view; one of a series replaces the last one if the output is a terminal.
-fn print(text: &str, series: bool) {
+/// Prints a view; one of a series replaces the last one if the output is a terminal. False if no process reads it.
+fn print(text: &str, series: bool) -> bool {
     let out = io::stdout();
     let shown = if series && out.is_terminal() {
         let rows = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row));
@@ -244,7 +255,7 @@ fn print(text: &str, series: bool) {
     } else {
         text.to_string()
     };
-    crate::print_text(&shown);
+    output::is_read(&shown)
 }
 
 /// Cuts `text` to the lines that fit on `rows`, and keeps the last one: it has the sums.

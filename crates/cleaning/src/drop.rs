@@ -14,6 +14,7 @@
 
 use super::evict::{Evict, Mode};
 use super::flags::DropArguments;
+use super::instead;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{self, Fill, Offered};
@@ -97,8 +98,25 @@ fn parse(text: &OsString) -> Result<Request, Failure> {
         false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
     };
     Request::parse_with(text.as_bytes(), absolute).map_err(|refusal| {
-        Failure::usage(format!("request `{}`: {refusal}", shorten(&text.to_string_lossy())))
+        let shown = text.to_string_lossy();
+        let meant = match refusal {
+            Refusal::Digit => meant(&shown).map(|meant| format!("; write {}", shorten(&meant))),
+            _ => None,
+        };
+        let meant = meant.unwrap_or_default();
+        Failure::usage(format!("request `{}`: {refusal}{meant}", shorten(&shown)))
     })
+}
+
+/// The request for all caches of the directory that `text` names, which begins with no valid digit.
+fn meant(text: &str) -> Option<String> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let path = match text.split_once(':') {
+        Some((before, path)) if digits(before) => path,
+        _ => text,
+    };
+    let is_path = !path.is_empty() && !digits(path) && !path.starts_with('-');
+    is_path.then(|| format!("3:{path} for all of them"))
 }
 
 /// The beginning of a text that may be long.
@@ -165,14 +183,18 @@ impl Job {
         let path = request.directory.as_deref().unwrap_or(Path::new("/"));
         let directory = opener::start(path, offered)
             .map_err(|errno| Failure::refused(not_opened(&request, path, errno)))?;
-        if request.what.has_names() {
-            return Err(Failure::refused(foreign_names(&request, path)));
+        // First: the remedy for names is a request for pages, of which there are none.
+        if let Some(name) = meter::without_pages(directory.as_fd()) {
+            return Err(Failure::refused(format!("{request}: {}", meter::no_pages(name))));
         }
         if let Some(name) = meter::memory(directory.as_fd()) {
             return Err(Failure::refused(format!(
                 "{request}: a {name}, whose pages are the files themselves; nothing can be dropped, remove \
                  files instead"
             )));
+        }
+        if request.what.has_names() {
+            return Err(Failure::refused(foreign_names(&request, path)));
         }
         Ok(Job::Host { request, directory })
     }
@@ -218,7 +240,10 @@ fn foreign_names(request: &Request, path: &Path) -> String {
 /// The line for a directory that cannot be opened.
 fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
     match errno {
-        Errno::NOENT => format!("{request}: {}", Refusal::Missing),
+        Errno::NOENT => {
+            let instead = instead::of(&format!("{}:", request.what.digit()), path);
+            format!("{request}: {}; {instead}", Refusal::Missing)
+        }
         Errno::NOTDIR => format!("{request}: {}", Refusal::NotDirectory),
         Errno::LOOP => match fs::canonicalize(path) {
             Ok(real) => format!("{request}: {}, {}", Refusal::Symlink, real.display()),
@@ -239,6 +264,19 @@ fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `uvfs drop m` was answered with the meaning of the digits alone.
+    #[test]
+    fn a_directory_without_a_digit_is_understood() {
+        let written = |text: &str| meant(text);
+        assert_eq!(written("m").as_deref(), Some("3:m for all of them"));
+        assert_eq!(written("/srv").as_deref(), Some("3:/srv for all of them"));
+        assert_eq!(written("4:/srv").as_deref(), Some("3:/srv for all of them"));
+        assert_eq!(written(":/srv").as_deref(), Some("3:/srv for all of them"));
+        for nothing in ["", "0", "0:", "44", "-x"] {
+            assert_eq!(written(nothing), None, "{nothing:?}");
+        }
+    }
 
     #[test]
     fn what_the_kernel_cannot_do_is_said_with_what_can_be_done() {

@@ -22,6 +22,7 @@ mod cached;
 mod drop;
 mod evict;
 pub mod flags;
+mod instead;
 mod meter;
 mod mount_report;
 mod mounted;
@@ -31,6 +32,7 @@ mod policy;
 mod report;
 mod resident;
 mod system;
+mod table;
 mod tally;
 #[cfg(test)]
 mod testing;
@@ -47,7 +49,7 @@ pub use warming::{refresh, warmup};
 use uvfs_client::mountinfo;
 use uvfs_concurrent::lock::LockClass;
 use uvfs_control::units;
-use uvfs_terminal::output::{print_line, print_text};
+use uvfs_terminal::output::print_line;
 use uvfs_terminal::{Failure, cause, shown};
 
 /// Work that is not yet taken.

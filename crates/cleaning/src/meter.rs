@@ -21,6 +21,33 @@ use uvfs_residency::{Residency, cachestat, mincore};
 /// File systems that are memory: their pages are the files.
 const MEMORY: [(u64, &str); 3] =
     [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
+/// File systems whose files are made while they are read: none has a page in the page cache.
+const WITHOUT_PAGES: [(u64, &str); 24] = [
+    (0x9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x1cd1, "devpts"),
+    (0x7363_6673, "securityfs"),
+    (0xf97c_ff8c, "selinuxfs"),
+    (0x4341_5d53, "smackfs"),
+    (0x5a3c_69f0, "apparmorfs"),
+    (0x6265_6570, "configfs"),
+    (0xcafe_4a11, "bpf"),
+    (0x6165_676c, "pstore"),
+    (0xde5e_81e4, "efivarfs"),
+    (0x1980_0202, "mqueue"),
+    (0x4249_4e4d, "binfmt_misc"),
+    (0x6573_5543, "fusectl"),
+    (0x6e73_6673, "nsfs"),
+    (0x6759_6969, "rpc_pipefs"),
+    (0x6e66_7364, "nfsd"),
+    (0x6c6f_6f70, "binder"),
+    (0x0765_5821, "resctrl"),
+    (0xabba_1974, "xenfs"),
+];
 /// File systems whose files show the pages of other files.
 const OVERLAY: u64 = 0x794c_7630;
 
@@ -90,6 +117,19 @@ pub(super) fn memory(directory: BorrowedFd<'_>) -> Option<&'static str> {
     MEMORY.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
+/// The name of the file system of `directory`, if its files have no pages.
+pub(super) fn without_pages(directory: BorrowedFd<'_>) -> Option<&'static str> {
+    let magic = magic(directory)?;
+    WITHOUT_PAGES.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+/// Why there is nothing to count or to drop in the file system `name`.
+pub(super) fn no_pages(name: &str) -> String {
+    format!(
+        "a {name}, whose files are made while they are read: no page of them is ever cached; name a directory on a disk"
+    )
+}
+
 fn magic(directory: BorrowedFd<'_>) -> Option<u64> {
     // A number of 32 bits, which some architectures widen with its sign.
     fs::fstatfs(directory).ok().map(|stat| u64::from(stat.f_type as u32))
@@ -126,7 +166,10 @@ mod tests {
             },
             Err(error) => uvfs_skip::lacking(format_args!("/dev/shm: {error}")),
         }
-        assert_eq!(memory(File::open("/proc").unwrap().as_fd()), None);
+        let proc = File::open("/proc").unwrap();
+        assert_eq!((memory(proc.as_fd()), without_pages(proc.as_fd())), (None, Some("proc")));
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(without_pages(File::open(folder.path()).unwrap().as_fd()), None);
     }
 
     #[test]

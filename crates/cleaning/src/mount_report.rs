@@ -11,7 +11,7 @@ use super::evict::Mode;
 use super::report::{Report, files};
 use crate::mountinfo::MountEntry;
 use crate::shown::{shown, shown_name};
-use crate::units::{show_bytes, show_count};
+use crate::units::{counted, show_bytes, show_count};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -83,7 +83,8 @@ impl MountReport {
             let some = sorts.iter().filter(|(_, sort)| of(sort).entries > 0);
             let parts = some.map(|(name, sort)| {
                 let Amount { entries, bytes } = of(sort);
-                format!("{} {name} ({})", show_count(entries), show_bytes(bytes))
+                let one = name.trim_end_matches('s');
+                format!("{} ({})", counted(entries, one, name), show_bytes(bytes))
             });
             parts.collect::<Vec<_>>().join(", ")
         };
@@ -265,7 +266,7 @@ mod tests {
   inodes            5 (5.0 KiB)           4 (4.0 KiB)           1 (1.0 KiB)
   pages             2,000 (2.0 MiB)       1,990 (1.9 MiB)       10 (10.0 KiB)
   kept, dirty       7 pages (7.0 KiB); --sync writes them first
-  kept, in use      1 inodes (1.0 KiB), 3 pages (3.0 KiB)
+  kept, in use      1 inode (1.0 KiB), 3 pages (3.0 KiB)
   the kernel        evicted 4 of 5 inodes, kept 1
   source pages      /srv/data/a: left: why
   in effect         0.000012 s

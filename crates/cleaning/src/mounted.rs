@@ -253,6 +253,9 @@ impl Target {
         if let Some(name) = meter::memory(directory.as_fd()) {
             return left(format!("a {name}, whose pages are the files themselves"));
         }
+        if let Some(name) = meter::without_pages(directory.as_fd()) {
+            return left(meter::no_pages(name));
+        }
         match Request::new(Clean::Pages, &path) {
             Err(refusal) => left(refusal.to_string()),
             Ok(request) => {

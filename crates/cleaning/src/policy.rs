@@ -8,6 +8,7 @@
 //! before the first is marked. Weakness: a mountpoint that is called `keep` is written `./keep`.
 
 use super::flags::PolicyArguments;
+use super::instead;
 use super::mounted::{self, Refused, Target};
 use super::opener::Offered;
 use crate::Failure;
@@ -91,7 +92,7 @@ fn find(path: &Path, offered: Offered) -> Result<Target, Failure> {
         Err(Refused::Failure(failure)) => Err(failure),
         Err(Refused::NotOpened(errno)) => {
             let cause = crate::cause(&errno.into());
-            Err(refused(format!("{cause}; name a directory of a uvfs mount")))
+            Err(refused(format!("{cause}; {}", instead::remedy(path, errno))))
         }
     }
 }

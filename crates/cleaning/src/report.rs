@@ -12,7 +12,7 @@ use super::opener::Fill;
 use super::tally::Outcome;
 use super::walk::Progress;
 use crate::shown::shown;
-use crate::units::{show_bytes, show_count};
+use crate::units::{counted, show_bytes, show_count};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -254,7 +254,8 @@ impl Report {
         match tally.links {
             0 => names,
             links => {
-                format!("{names}; {} further names of files counted already", show_count(links))
+                let links = counted(links, "further name", "further names");
+                format!("{names}; {links} of files counted already")
             }
         }
     }
@@ -298,8 +299,8 @@ pub(super) fn failure(what: &str, outcome: &Outcome) -> Option<String> {
 
 /// `12 pages, 48.0 KiB, in 3 files`.
 fn amount(pages: u64, of: Option<u64>) -> String {
-    let noun = if pages == 1 { "page" } else { "pages" };
-    let sizes = format!("{}, {} {noun}", show_bytes(pages * page_bytes()), show_count(pages));
+    let sizes =
+        format!("{}, {}", show_bytes(pages * page_bytes()), counted(pages, "page", "pages"));
     match of {
         None => sizes,
         Some(count) => format!("{sizes} in {}", files(count)),
@@ -308,11 +309,11 @@ fn amount(pages: u64, of: Option<u64>) -> String {
 
 /// `1 file`, `2 files`.
 pub(super) fn files(count: u64) -> String {
-    format!("{} {}", show_count(count), if count == 1 { "file" } else { "files" })
+    counted(count, "file", "files")
 }
 
 fn directories(count: u64) -> String {
-    format!("{} {}", show_count(count), if count == 1 { "directory" } else { "directories" })
+    counted(count, "directory", "directories")
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@
 
 use super::flags::{CachedArguments, Sort};
 use super::mounted::Target;
-use super::tree::{BAR_WIDTH, bar};
+use super::table::{self, Column, Room, Row as Line};
 use crate::Failure;
 use crate::shown::shown_name;
-use crate::units::{show_bytes, show_count};
+use crate::units::{counted, show_bytes, show_count};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -21,6 +21,15 @@ use std::time::{Duration, Instant};
 use uvfs_control::cleaned::HostSource;
 use uvfs_control::resident::{Cached, Held};
 use uvfs_vfs::Amount;
+
+/// The amounts of a row.
+const COLUMNS: [Column; 5] = [
+    Column { head: "cached", rank: 0 },
+    Column { head: "pages", rank: 2 },
+    Column { head: "names", rank: 4 },
+    Column { head: "inodes", rank: 5 },
+    Column { head: "dirty", rank: 3 },
+];
 
 /// A directory of the view.
 #[derive(Debug)]
@@ -117,12 +126,10 @@ impl MountView {
     }
 
     /// For people.
-    pub(super) fn text(&self) -> String {
-        let mut text = format!(
-            "{:>11}  {:>10}  {:>12}  {:>12}  {:>10}  {:<BAR_WIDTH$}  directory\n",
-            "cached", "pages", "names", "inodes", "dirty", "share"
-        );
-        self.line(0, 0, &mut text);
+    pub(super) fn text(&self, room: Room) -> String {
+        let mut lines = Vec::new();
+        self.lines(0, 0, &mut lines);
+        let mut text = table::text(&COLUMNS, &lines, self.nodes[0].held.bytes(), room);
         if self.unplaced != Held::default() {
             let bytes = show_bytes(self.unplaced.bytes());
             text += &format!("{bytes} of it somewhere below: a name on the way is not cached\n");
@@ -141,33 +148,33 @@ impl MountView {
         }
         let Held { names, inodes, pages, .. } = self.nodes[0].held;
         text += &format!(
-            "{} pages, {} names, {} inodes in uvfs's own caches; {:.3} s\n",
-            show_count(pages.entries),
-            show_count(names.entries),
-            show_count(inodes.entries),
+            "{}, {}, {} in uvfs's own caches; {:.3} s\n",
+            counted(pages.entries, "page", "pages"),
+            counted(names.entries, "name", "names"),
+            counted(inodes.entries, "inode", "inodes"),
             self.elapsed.as_secs_f64()
         );
         text
     }
 
-    fn line(&self, node: usize, depth: usize, text: &mut String) {
+    fn lines(&self, node: usize, depth: usize, lines: &mut Vec<Line>) {
         let Node { name, children, held, policy, .. } = &self.nodes[node];
         let name: String = shown_name(name);
         let slash = if name.ends_with('/') { "" } else { "/" };
         let policy = policy.as_ref().map(|policy| format!("  {policy}")).unwrap_or_default();
-        *text += &format!(
-            "{:>11}  {:>10}  {:>12}  {:>12}  {:>10}  {:<BAR_WIDTH$}  {:indent$}{name}{slash}{policy}\n",
-            show_bytes(held.bytes()),
-            bytes(held.pages),
-            count(held.names),
-            count(held.inodes),
-            bytes(held.dirty),
-            bar(held.bytes(), self.nodes[0].held.bytes()),
-            "",
-            indent = 2 * depth,
-        );
+        lines.push(Line {
+            cells: vec![
+                show_bytes(held.bytes()),
+                bytes(held.pages),
+                count(held.names),
+                count(held.inodes),
+                bytes(held.dirty),
+            ],
+            part: held.bytes(),
+            name: format!("{:indent$}{name}{slash}{policy}", "", indent = 2 * depth),
+        });
         for child in children {
-            self.line(*child, depth + 1, text);
+            self.lines(*child, depth + 1, lines);
         }
     }
 
@@ -262,14 +269,14 @@ mod tests {
     fn lines_are_sums_in_columns_with_the_marks_behind() {
         let cached = Cached { directories: rows(), ..Cached::default() };
         let expected = "
-     cached       pages         names        inodes       dirty  share                 directory
-   34.0 KiB    32.0 KiB             4             -     4.0 KiB  ####################  /mnt/data/t/
-   24.5 KiB    24.0 KiB             1             -     4.0 KiB  ###############         b/  keep
-    9.0 KiB     8.0 KiB             2             -           -  ######                  a/
-    4.5 KiB     4.0 KiB             1             -           -  ###                       deep/
+  cached     pages  names  inodes    dirty  share                 directory
+34.0 KiB  32.0 KiB      4       -  4.0 KiB  ####################  /mnt/data/t/
+24.5 KiB  24.0 KiB      1       -  4.0 KiB  ###############         b/  keep
+ 9.0 KiB   8.0 KiB      2       -        -  ######                  a/
+ 4.5 KiB   4.0 KiB      1       -        -  ###                       deep/
 8 pages, 4 names, 0 inodes in uvfs's own caches; 1.500 s
 ";
-        let text = view(cached.clone(), Sort::Size).unwrap().text();
+        let text = view(cached.clone(), Sort::Size).unwrap().text(Room::Any);
         assert_eq!(text, expected[1..], "\n{text}");
         let json = view(cached, Sort::Name).unwrap().json();
         assert_eq!((&json["measured_by"], &json["mount"]), (&json!("uvfs"), &json!("/mnt/data")));
@@ -285,7 +292,7 @@ mod tests {
         source.caches_pages = true;
         let unplaced = row("", 0, 1).held;
         let cached = Cached { directories: rows(), unplaced, folded: 1234, source: Some(source) };
-        let text = view(cached.clone(), Sort::Size).unwrap().text();
+        let text = view(cached.clone(), Sort::Size).unwrap().text(Room::Any);
         let expected = "
 4.5 KiB of it somewhere below: a name on the way is not cached
 too many directories for one answer: the 1,234 smallest count to those above them

@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::opener::Identity;
 use super::place::Place;
 use super::report::files;
+use super::table::{self, Column, Room, Row};
 use super::tally::Tally;
 use super::walk::Visitor;
 use crate::shown::shown_name;
@@ -27,8 +28,13 @@ use std::path::Path;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_residency::page_bytes;
 
-/// Characters of a full bar.
-pub(super) const BAR_WIDTH: usize = 20;
+/// The amounts of a row.
+const COLUMNS: [Column; 4] = [
+    Column { head: "cached", rank: 0 },
+    Column { head: "of", rank: 2 },
+    Column { head: "dirty", rank: 3 },
+    Column { head: "writing", rank: 4 },
+];
 
 /// A directory of the tree.
 #[derive(Debug)]
@@ -138,40 +144,35 @@ impl Tree {
     }
 
     /// Lines for people.
-    pub(super) fn text(&self) -> String {
-        let mut text = format!(
-            "{:>11}  {:>4}  {:>10}  {:>10}  {:<BAR_WIDTH$}  directory\n",
-            "cached", "of", "dirty", "writing", "share"
-        );
-        self.line(0, 0, &mut text);
-        text
+    pub(super) fn text(&self, room: Room) -> String {
+        let mut rows = Vec::new();
+        self.rows(0, 0, &mut rows);
+        table::text(&COLUMNS, &rows, self.total().pages_before, room)
     }
 
-    fn line(&self, node: usize, depth: usize, text: &mut String) {
+    fn rows(&self, node: usize, depth: usize, rows: &mut Vec<Row>) {
         let Node { name, children, tally } = &self.nodes[node];
-        let cached = tally.pages_before * page_bytes();
         let name: String = shown_name(name);
         let slash = if name.ends_with('/') { "" } else { "/" };
-        *text += &format!(
-            "{:>11}  {:>4}  {:>10}  {:>10}  {:<BAR_WIDTH$}  {:indent$}{name}{slash}\n",
-            show_bytes(cached),
-            share_of_files(tally),
-            show_unless_zero(tally.pages_dirty_before),
-            show_unless_zero(tally.pages_writeback_before),
-            bar(tally.pages_before, self.total().pages_before),
-            "",
-            indent = 2 * depth,
-        );
+        rows.push(Row {
+            cells: vec![
+                show_bytes(tally.pages_before * page_bytes()),
+                share_of_files(tally),
+                show_unless_zero(tally.pages_dirty_before),
+                show_unless_zero(tally.pages_writeback_before),
+            ],
+            part: tally.pages_before,
+            name: format!("{:indent$}{name}{slash}", "", indent = 2 * depth),
+        });
         let shown = |child: &&usize| self.nodes[**child].tally.pages_before > 0;
         for child in children.iter().filter(shown) {
-            self.line(*child, depth + 1, text);
+            self.rows(*child, depth + 1, rows);
         }
         let empty = children.len() - children.iter().filter(shown).count();
         if empty > 0 && empty < children.len() {
-            let noun = if empty == 1 { "directory" } else { "directories" };
-            let indent = 2 * (depth + 1);
-            let skip = 11 + 2 + 4 + 2 + 10 + 2 + 10 + 2 + BAR_WIDTH + 2 + indent;
-            *text += &format!("{:skip$}and {} {noun} with nothing\n", "", show_count(empty as u64));
+            let (indent, count) = (2 * (depth + 1), show_count(empty as u64));
+            let name = format!("{:indent$}and {count} with nothing", "");
+            rows.push(Row { cells: Vec::new(), part: 0, name });
         }
     }
 
@@ -209,15 +210,6 @@ fn show_unless_zero(pages: u64) -> String {
     if pages == 0 { "-".into() } else { show_bytes(pages * page_bytes()) }
 }
 
-/// `part` of `whole` as a row of signs; a part that is there has at least one.
-pub(super) fn bar(part: u64, whole: u64) -> String {
-    let width = match whole {
-        0 => 0,
-        _ => (u128::from(part) * BAR_WIDTH as u128).div_ceil(u128::from(whole)) as usize,
-    };
-    "#".repeat(width.min(BAR_WIDTH))
-}
-
 /// `1,234 files, 120 with pages`, for the last line of a view.
 pub(super) fn summary(tally: &Tally) -> String {
     format!("{}, {} with pages", files(tally.files), show_count(tally.files_before))
@@ -250,29 +242,20 @@ mod tests {
             return uvfs_skip::lacking("the text below is for pages of 4 KiB");
         }
         let expected = "
-     cached    of       dirty     writing  share                 directory
-    5.0 MiB   50%           -           -  ####################  /srv/
-    3.0 MiB   50%           -           -  ############            b/
-    2.0 MiB   50%           -           -  ########                a/
-    1.0 MiB   50%           -           -  ####                      deep/
-                                                                   and 1 directory with nothing
+ cached   of  dirty  writing  share                 directory
+5.0 MiB  50%      -        -  ####################  /srv/
+3.0 MiB  50%      -        -  ############            b/
+2.0 MiB  50%      -        -  ########                a/
+1.0 MiB  50%      -        -  ####                      deep/
+                                                      and 1 with nothing
 ";
-        let text = Tree::new(nodes(), Sort::Size).text();
+        let text = Tree::new(nodes(), Sort::Size).text(Room::Any);
         assert_eq!(text, expected[1..], "\n{text}");
         let by_name = Tree::new(nodes(), Sort::Name).json();
         let names: Vec<_> = by_name["directories"].as_array().unwrap().iter().collect();
         let names: Vec<_> = names.iter().map(|node| node["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!(by_name["directories"][0]["cached_bytes"], 512 * 4096);
-    }
-
-    #[test]
-    fn bars_are_never_empty_for_what_is_there() {
-        assert_eq!(bar(0, 10), "");
-        assert_eq!(bar(1, 1_000_000), "#");
-        assert_eq!(bar(5, 10).len(), BAR_WIDTH / 2);
-        assert_eq!(bar(u64::MAX, u64::MAX).len(), BAR_WIDTH);
-        assert_eq!(bar(0, 0), "");
     }
 
     #[test]

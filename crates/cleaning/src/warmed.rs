@@ -4,6 +4,7 @@
 //! Finds it like `uvfs drop`, has its names dropped, and asks its daemon for the store's requests. [`crate::warming`]
 //! walks.
 
+use super::instead;
 use super::mounted::{Refused, Target};
 use super::opener::Offered;
 use crate::Failure;
@@ -34,9 +35,13 @@ impl Place {
 pub(super) fn find(path: &Path) -> Result<Place, Failure> {
     let shown = path.display();
     let refused = |cause: &str| Failure::refused(format!("{shown}: {cause}"));
-    let path = std::path::absolute(path).map_err(|error| refused(&crate::cause(&error)))?;
+    let path = std::path::absolute(path)
+        .map_err(|error| refused(&format!("{}; name a directory", crate::cause(&error))))?;
     let target = Target::find(&path, Offered::probe()).map_err(|error| match error {
-        Refused::NotOpened(errno) => refused(&crate::cause(&errno.into())),
+        Refused::NotOpened(errno) => {
+            let cause = crate::cause(&errno.into());
+            refused(&format!("{cause}; {}", instead::remedy(&path, errno)))
+        }
         Refused::Failure(failure) => failure,
     })?;
     let target = target.ok_or_else(|| refused("in no uvfs mount; `uvfs mounts` lists them"))?;

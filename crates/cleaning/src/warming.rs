@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
-use uvfs_control::units::{show_bytes, show_count};
+use uvfs_control::units::{counted, show_bytes, show_count};
 use uvfs_terminal::interrupt::Interrupt;
 
 /// Bytes that are read at once.
@@ -227,11 +227,6 @@ fn read_file(
     Ok(())
 }
 
-/// `1 file`, `2,000 files`.
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", show_count(count), if count == 1 { one } else { many })
-}
-
 /// Output.
 impl Work<'_> {
     /// Prints progress, on a terminal and not too often; `all` bytes are to be read, if that is known.
@@ -257,7 +252,7 @@ impl Work<'_> {
             }
         }
         if let Some(asked) = self.asked() {
-            line += &format!(", {} requests", show_count(asked.all));
+            line += &format!(", {}", counted(asked.all, "request", "requests"));
         }
         self.bar.set_message(line);
         self.bar.tick();
@@ -304,7 +299,8 @@ impl Work<'_> {
                 line += &format!(", {} of them read, {}", show_count(read), show_bytes(bytes));
             }
             if let Some(Requests { all, retries }) = asked {
-                line += &format!("; {} requests, {retries} of them retries", show_count(all));
+                let asked = counted(all, "request", "requests");
+                line += &format!("; {asked}, {retries} of them retries");
             }
             crate::print_line(&format!("{line}; {seconds:.1} s"));
         }

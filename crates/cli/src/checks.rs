@@ -32,6 +32,11 @@ pub(crate) fn source_directory(path: &Path) -> Result<PathBuf, Failure> {
         Err(Failure::refused(format!("source {}: {cause}; {remedy}", path.display())))
     };
     let explain = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // A directory seldom has an extension, and an image mostly has one.
+        Some(Errno::NOENT) if path.extension().is_some() => refused(
+            "does not exist",
+            "`uvfs image create` makes an image, mkdir a directory; or name another",
+        ),
         Some(Errno::NOENT) => refused("does not exist", "create it, or name another directory"),
         Some(Errno::NOTDIR) => refused("not a directory", "name a directory"),
         Some(Errno::ACCESS) => refused("permission denied", "mount as a user who may read it"),

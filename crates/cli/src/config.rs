@@ -40,7 +40,7 @@ const MOUNTPOINT: &str = "mountpoint";
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Options that only a command line has.
-const NOT_HERE: [&str; 4] = ["help", "update-fstab", "in-background", COLOR];
+const NOT_HERE: [&str; 5] = ["help", "update-fstab", "in-background", "at-boot", COLOR];
 /// The option that may precede the command.
 const COLOR: &str = "color";
 

@@ -15,7 +15,7 @@ use uvfs_fuse::Transport;
 use uvfs_image_tools::ImageArguments;
 use uvfs_live::{TopArguments, WebArguments};
 use uvfs_terminal::color::When;
-use uvfs_terminal::command_line::EXIT_STATUS;
+use uvfs_terminal::command_line::{EXIT_STATUS, Remedy};
 use uvfs_vfs::PagePolicy;
 
 const EXAMPLES: &str = "\
@@ -57,6 +57,35 @@ Examples:
   uvfs unmount /mnt/data                   ends a mount, also a dead one
   uvfs contention cargo run --release      which fields of a program its
                                            threads fight over";
+
+/// What users of other tools write.
+pub(crate) const REMEDIES: [Remedy; 11] = [
+    remedy(
+        "mount",
+        "-o",
+        "options are words of their own: use --read-only for `-o ro`, --allow-other for `-o allow_other` (mount(8) takes \
+         `-t fuse.uvfs -o ro`)",
+    ),
+    remedy("mount", "-t", "uvfs sees the kind of SOURCE itself: leave -t out"),
+    remedy("mount", "-r", "use --read-only"),
+    remedy("mount", "--ro", "use --read-only"),
+    remedy("mount", "-f", "it stays in the foreground unless --daemon is given: leave -f out"),
+    remedy("mount", "-d", "use --daemon for the background, --log-level debug for messages"),
+    remedy("mount", "-u", "`uvfs unmount MOUNTPOINT` ends a mount"),
+    remedy(
+        "stat",
+        "--interval",
+        "--interval counts during that time, and only locks or the journal: add --locks, --lockmeter or --journal; `uvfs top \
+         --interval` repeats the figures of a mount",
+    ),
+    remedy("stat", "--watch", "`uvfs top MOUNTPOINT` repeats the figures of a mount"),
+    remedy("unmount", "-l", "`uvfs unmount MOUNTPOINT` also ends a dead mount: leave -l out"),
+    remedy("unmount", "-f", "`uvfs unmount MOUNTPOINT` also ends a dead mount: leave -f out"),
+];
+
+const fn remedy(command: &'static str, word: &'static str, remedy: &'static str) -> Remedy {
+    Remedy { command, word, remedy }
+}
 
 const DEMO_HELP: &str = "\
 It makes an image in a temporary folder (TMPDIR), mounts it, copies a small tree, shows the cached bytes of its directories, empties the \
@@ -155,7 +184,7 @@ Exit status:
   127  it is not installed
   126  it cannot be started; any other status is the analyser's";
 
-/// Mounts RAM, a host directory or a disk image through uvfs, a file system layer in user space.
+/// Mounts RAM, a host directory, a disk image or a bucket through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
 #[command(
     name = "uvfs",
@@ -362,6 +391,10 @@ pub(crate) struct MountArguments {
     /// Set by `--daemon` for the process it starts.
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,
+
+    /// Set by the helper of mount(8): a `--cache-size` beyond the memory is lowered, because a refusal would stop a boot.
+    #[arg(long, hide = true)]
+    pub(crate) at_boot: bool,
 }
 
 /// `uvfs mounts`.

@@ -45,8 +45,8 @@ const VANISHING: [&str; 7] = ["tmpfs", "ramfs", "devtmpfs", "proc", "sysfs", "cg
 const NETWORKED: [&str; 9] =
     ["nfs", "cifs", "smb3", "ceph", "9p", "afs", "glusterfs", "lustre", "fuse.sshfs"];
 /// Options of a command line that do not concern the mount of a boot.
-const OF_THIS_RUN: [&str; 6] =
-    ["source", "mountpoint", "daemon", "update_fstab", "in_background", "help"];
+const OF_THIS_RUN: [&str; 7] =
+    ["source", "mountpoint", "daemon", "update_fstab", "in_background", "at_boot", "help"];
 
 /// A line to be written.
 #[derive(Debug)]

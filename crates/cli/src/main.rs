@@ -1,4 +1,4 @@
-//! `uvfs`: mounts RAM, a host directory or a disk image, reports on mounts, changes and ends them.
+//! `uvfs`: mounts RAM, a host directory, a disk image or a bucket, reports on mounts, changes and ends them.
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Ok(completed) => completed,
         Err(failure) => return failed(&failure, &[]),
     };
-    let arguments = command_line::read::<Arguments>(words);
+    let arguments = command_line::read::<Arguments>(words, &flags::REMEDIES);
     color::choose(arguments.color);
     let done = match arguments.command {
         Command::Demo => demo::run(),

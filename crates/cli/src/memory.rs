@@ -305,9 +305,17 @@ impl Overhead {
     /// The bytes of `size` on a machine with `memory_bytes`.
     ///
     /// # Errors
-    /// As the end of a sentence, if that is below the working minimum.
+    /// As the end of a sentence, if that is below the working minimum, or beyond the memory.
     pub(crate) fn cache_bytes(self, size: Size, memory_bytes: u64) -> Result<u64, String> {
         let (bytes, minimum) = (size.of(memory_bytes), self.minimum_bytes());
+        if bytes > memory_bytes.max(minimum) {
+            return Err(format!(
+                "more than the {} of memory that this machine, or its control group, has; write at most {}M, or a \
+                 share such as 25%",
+                show_bytes(memory_bytes),
+                memory_bytes.max(minimum) >> 20
+            ));
+        }
         if bytes >= minimum {
             return Ok(bytes);
         }
@@ -325,13 +333,38 @@ impl Overhead {
     }
 }
 
+/// The answer to a size beyond the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// It is refused: caches of that size would be swapped, or the kernel would kill the process.
+    Refused,
+    /// The memory is taken, with a warning.
+    Lowered,
+}
+
 /// Computes [`Overhead::cache_bytes`] for `text` as the value of `option`.
 ///
 /// # Errors
 /// One line that names the option, the value, the rule and the remedy.
-pub(crate) fn cache_bytes(option: &str, text: &str, overhead: Overhead) -> Result<u64, Failure> {
-    let size = crate::units::parse_size(text);
-    let bytes = size.and_then(|size| overhead.cache_bytes(size, Machine::here().memory_bytes()));
+pub(crate) fn cache_bytes(
+    option: &str,
+    text: &str,
+    overhead: Overhead,
+    beyond: Beyond,
+) -> Result<u64, Failure> {
+    let memory_bytes = Machine::here().memory_bytes();
+    let mut size = crate::units::parse_size(text);
+    if let Ok(Size::Bytes(bytes)) = size
+        && bytes > memory_bytes
+        && beyond == Beyond::Lowered
+    {
+        let memory = show_bytes(memory_bytes);
+        log::warn!(
+            "{option} {text}: this machine, or its control group, has {memory}: they are taken"
+        );
+        size = Ok(Size::Share(100));
+    }
+    let bytes = size.and_then(|size| overhead.cache_bytes(size, memory_bytes));
     bytes.map_err(|why| Failure::usage(format!("{option} {text}: {why}")))
 }
 
@@ -483,5 +516,21 @@ mod tests {
         assert!(refused.starts_with("below the working minimum (5.0 MiB of program"), "{refused}");
         let refused = check("1%", 512 * MIB).unwrap_err();
         assert!(refused.starts_with("5.1 MiB of 512.0 MiB: below"), "{refused}");
+    }
+
+    /// 5000G were taken without a word on a machine of 24 GiB.
+    #[test]
+    fn sizes_beyond_the_memory_are_refused_with_it() {
+        let overhead = Overhead::new(5 * MIB, Some(2));
+        let check = |text: &str| overhead.cache_bytes(parse_size(text).unwrap(), 24 << 30);
+        assert_eq!((check("24G"), check("100%")), (Ok(24 << 30), Ok(24 << 30)));
+        for beyond in ["5000G", "25G"] {
+            let refused = check(beyond).unwrap_err();
+            assert!(refused.starts_with("more than the 24.0 GiB of memory"), "{refused}");
+            assert!(refused.contains("write at most 24576M"), "{refused}");
+        }
+        let here = |beyond| cache_bytes("--cache-size", "128T", overhead, beyond);
+        assert!(here(Beyond::Refused).is_err());
+        assert_eq!(here(Beyond::Lowered), Ok(Machine::here().memory_bytes()));
     }
 }

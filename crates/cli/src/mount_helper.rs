@@ -132,7 +132,7 @@ fn mount(asked: &Asked) -> Result<u8, Failure> {
     };
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    command.arg("mount").arg("--daemon").args(&asked.options);
+    command.args(["mount", "--daemon", "--at-boot"]).args(&asked.options);
     command.arg("--").arg(&asked.source).arg(&asked.mountpoint).stdin(Stdio::null());
     // mount(8) is silent when it is done.
     if !asked.verbose {
@@ -378,6 +378,7 @@ mod tests {
         }
         check("cache_sise=2G", "unknown; `uvfs mount --help` has all");
         check("in_background", "unknown");
+        check("at_boot", "unknown");
         check("cache_size", "its value is missing; write cache_size=VALUE");
         check("watch=1", "it takes no value; write watch");
     }

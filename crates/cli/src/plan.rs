@@ -13,7 +13,7 @@ use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
 use crate::fake_root;
 use crate::flags::{Atime, MountArguments, PageCache, TransportFlag};
-use crate::memory::{self, Machine, Overhead, ram_bytes};
+use crate::memory::{self, Beyond, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
 use crate::sandbox::Reach;
@@ -455,7 +455,10 @@ fn config(
         Ok(option(name, text.as_deref(), units::parse_duration)?.unwrap_or(usual))
     };
     let cache_bytes = match &arguments.cache_size {
-        Some(text) => memory::cache_bytes("--cache-size", text, overhead)?,
+        Some(text) => {
+            let beyond = if arguments.at_boot { Beyond::Lowered } else { Beyond::Refused };
+            memory::cache_bytes("--cache-size", text, overhead, beyond)?
+        }
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();

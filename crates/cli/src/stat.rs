@@ -22,6 +22,7 @@ use crate::mounts;
 use crate::shown::{shown, shown_lines};
 use crate::units::parse_duration;
 use serde_json::{Value, json};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -71,11 +72,22 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
             match arguments.json {
                 true => crate::print_line(text),
                 // The daemon may be another user's, and the names of locks are its own.
-                false => crate::print_line(&shown_lines(text)),
+                false => crate::print_line(&folded(&shown_lines(text), arguments)),
             }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A report in lines of the terminal's width. Tables have columns, and a pipe has no width.
+fn folded(text: &str, arguments: &StatArguments) -> String {
+    let out = io::stdout();
+    let is_table = arguments.locks || arguments.lockmeter || arguments.journal;
+    if is_table || !out.is_terminal() {
+        return text.to_owned();
+    }
+    let width = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
+    if width == 0 { text.to_owned() } else { layout::folded(text, width) }
 }
 
 /// The counts of the lock meter: since the mount, or during `interval` from now.

@@ -67,7 +67,7 @@ pub fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntry, Fail
             Some(mount) if mount.is_uvfs() => return Ok(mount.clone()),
             Some(mount) => {
                 return Err(Failure::refused(format!(
-                    "{}: a {} file system, not a uvfs mount; `uvfs mounts` lists the uvfs mounts",
+                    "{}: in a file system of the type {}, not a uvfs mount; `uvfs mounts` lists the uvfs mounts",
                     path.display(),
                     mount.file_system
                 )));

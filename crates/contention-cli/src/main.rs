@@ -55,7 +55,7 @@ impl fmt::Display for Failure {
 
 fn main() -> ExitCode {
     let words = flags::behind_the_word(std::env::args_os().collect());
-    match run(&command_line::read(words)) {
+    match run(&command_line::read(words, &[])) {
         Ok(status) => with_output(status),
         Err(failure) => {
             eprintln!("uvfs: {failure}");

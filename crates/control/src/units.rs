@@ -143,6 +143,11 @@ pub fn show_count(count: u64) -> String {
     grouped
 }
 
+/// `1 file`, `2,000 files`: `count` of what is called `one`, and `many` of it.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(count), if count == 1 { one } else { many })
+}
+
 /// A duration for people: the unit that [`parse_duration`] would need the fewest digits for.
 pub fn show_duration(duration: Duration) -> String {
     match duration.as_millis() {
@@ -262,6 +267,8 @@ mod tests {
         assert_eq!(show_bytes(u64::MAX), "16384.0 PiB");
         assert_eq!(show_count(0), "0");
         assert_eq!(show_count(999), "999");
+        assert_eq!(counted(1, "inode", "inodes"), "1 inode");
+        assert_eq!(counted(0, "entry", "entries"), "0 entries");
         assert_eq!(show_count(1_234_567), "1,234,567");
     }
 

@@ -1,5 +1,6 @@
 //! `uvfs image check`: everything in an image, read and counted.
 
+use crate::units::counted;
 use crate::{Failure, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -30,14 +31,20 @@ pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
         .to_string()
     } else {
         format!(
-            "{faults} faults; {} inodes, {} directories with {} names, {} blocks in {} groups",
-            summary.inodes, summary.directories, summary.names, summary.blocks, summary.groups
+            "{}; {}, {} with {}, {} in {}",
+            counted(faults, "fault", "faults"),
+            counted(summary.inodes, "inode", "inodes"),
+            counted(summary.directories, "directory", "directories"),
+            counted(summary.names, "name", "names"),
+            counted(summary.blocks, "block", "blocks"),
+            counted(u64::from(summary.groups), "group", "groups")
         )
     });
     match faults {
         0 => Ok(ExitCode::SUCCESS),
         faults => Err(Failure::refused(format!(
-            "image {shown}: {faults} faults; e2fsck can repair a copy of it"
+            "image {shown}: {}; e2fsck can repair a copy of it",
+            counted(faults, "fault", "faults")
         ))),
     }
 }

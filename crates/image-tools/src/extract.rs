@@ -5,13 +5,15 @@
 //! it belongs in, and no link is followed: no image can make it write elsewhere.
 //!
 //! # Why
-//! Attributes that cannot be kept (owners without root, attributes that the host's file system refuses) are counted and
-//! reported at the end, and change the exit status; the contents are there. The image's size bounds the contents of all
+//! Attributes that cannot be kept (such as those that the host's file system refuses) are counted and reported at the end,
+//! and change the exit status; the contents are there. Owners are the exception: no user but root can give them, so an
+//! extraction by a user would always fail. The image's size bounds the contents of all
 //! files together, so that files which share blocks do not fill the disk. Weakness: an object below more than 256
 //! directories is refused.
 
 use super::find;
 use super::tree::{entries, failed};
+use crate::units::counted;
 use crate::{Failure, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{
@@ -31,6 +33,8 @@ use std::time::Duration;
 use uvfs_ext::{Image, Inode, Kind, Passed, Place, windows};
 
 const DEPTH_MAX: usize = 256;
+/// Losses of every extraction by a user: they are reported, and are no failure.
+const OF_USERS: [&str; 2] = ["owners", "set-id bits"];
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -74,17 +78,28 @@ pub(super) fn run(
     print_line(&if json {
         json!({ "objects": objects, "bytes": bytes, "not_kept": lost }).to_string()
     } else {
-        format!("{objects} objects, {}", crate::units::show_bytes(bytes))
+        let objects = counted(objects, "object", "objects");
+        format!("{objects}, {}", crate::units::show_bytes(bytes))
     });
     if lost.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let lost: Vec<_> = lost.iter().map(|(what, count)| format!("{count} {what}")).collect();
-    Err(Failure::refused(format!(
+    let is_complete = lost.keys().all(|what| OF_USERS.contains(what));
+    let named = lost.iter().map(|(what, count)| {
+        let one = what.strip_suffix('s').filter(|_| !what.contains(' ')).unwrap_or(what);
+        counted(*count, one, what)
+    });
+    let named: Vec<_> = named.collect();
+    let note = Failure::refused(format!(
         "{}: copied, but not kept: {}",
         target.display(),
-        lost.join(", ")
-    )))
+        named.join(", ")
+    ));
+    if !is_complete {
+        return Err(note);
+    }
+    eprintln!("uvfs: {note}; root keeps them");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Opens `target`, which is made or is empty.
@@ -303,7 +318,10 @@ impl Copy<'_> {
             }
         }
         let (mode, whole) = mode(inode.mode(), owned);
-        if fs::fchmod(file, mode).is_err() || !whole {
+        if !whole {
+            self.lose("set-id bits");
+        }
+        if fs::fchmod(file, mode).is_err() {
             self.lose("modes");
         }
         if fs::futimens(file, &times(inode)).is_err() {
@@ -322,7 +340,10 @@ impl Copy<'_> {
         }
         let symlink = inode.kind() == Some(Kind::Symlink);
         let (mode, whole) = mode(inode.mode(), owned);
-        if !symlink && (chmod_in_place(into, name, mode).is_err() || !whole) {
+        if !symlink && !whole {
+            self.lose("set-id bits");
+        }
+        if !symlink && chmod_in_place(into, name, mode).is_err() {
             self.lose("modes");
         }
         if self.image.xattr_names(inode).is_ok_and(|names| !names.is_empty()) {

@@ -17,6 +17,7 @@ mod commit;
 mod create;
 mod extract;
 mod info;
+mod kinds;
 mod source;
 mod tree;
 mod users;

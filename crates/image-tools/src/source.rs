@@ -4,7 +4,7 @@
 //! # Boundary
 //! Syntax and opening. Each refusal names the contents that it found instead, and how to ask for them.
 
-use super::users;
+use super::{kinds, users};
 use crate::Failure;
 use crate::units::{self, Size};
 use std::ffi::{OsStr, OsString};
@@ -17,6 +17,8 @@ use uvfs_ext::device::direct::DirectDevice;
 use uvfs_ext::device::partition::{Partition, partitions};
 use uvfs_ext::{Device, Error, FileDevice, Image, Window};
 use uvfs_ext_write::{DataMode, DirectFile, NotDirect, WritableFile, WritableWindow, WriteDevice};
+
+const MISSING: &str = "does not exist; name an existing file, or make one with `uvfs image create`";
 
 /// Which part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +124,8 @@ impl Spec {
             return Err(self.refused("data= says how an image is written; leave it out to read it"));
         }
         let device = self.device()?;
-        Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
+        Image::open(device.clone())
+            .map_err(|error| self.refusal(&(device.clone() as Arc<dyn Device>), &error, otherwise))
     }
 
     /// Opens the device of the file system to write to it, locks it against all others, and checks that it can be written.
@@ -141,7 +144,7 @@ impl Spec {
         })?;
         let whole = opened.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => self.refused(users::of_device(&self.path)),
-            io::ErrorKind::NotFound => self.refused("does not exist"),
+            io::ErrorKind::NotFound => self.refused(MISSING),
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 self.refused(format!("cannot be written ({}); {reading}", crate::cause(&error)))
             }
@@ -157,8 +160,9 @@ impl Spec {
             None => whole,
             Some((start, length)) => Arc::new(WritableWindow::new(whole, start, length)),
         };
-        let image = Image::open(device.clone())
-            .map_err(|error| self.refusal(&*device, &error, otherwise))?;
+        let image = Image::open(device.clone()).map_err(|error| {
+            self.refusal(&(device.clone() as Arc<dyn Device>), &error, otherwise)
+        })?;
         let fast = image.recovery().is_some_and(|recovery| recovery.fast_commits);
         if fast {
             let why = "its journal has fast commits, which only e2fsck replays";
@@ -203,7 +207,7 @@ impl Spec {
         let opened = users::when_unlocked(&self.path, open)
             .map_err(|holder| self.refused(format!("{holder} to write; end that first")))?;
         let whole = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.refused("does not exist"),
+            io::ErrorKind::NotFound => self.refused(MISSING),
             io::ErrorKind::InvalidInput if self.access == Access::Direct => {
                 self.refused("its file system has no direct reads; leave direct=true out")
             }
@@ -250,17 +254,29 @@ impl Spec {
     }
 
     /// Why it cannot be read, with a remedy.
-    fn refusal(&self, device: &dyn Device, error: &Error, otherwise: &str) -> Failure {
+    fn refusal(&self, device: &Arc<dyn Device>, error: &Error, otherwise: &str) -> Failure {
         let parts = match (error, self.part) {
-            (Error::NotExt, Part::Whole) => partitions(device).unwrap_or_default(),
+            (Error::NotExt, Part::Whole) => partitions(&**device).unwrap_or_default(),
             _ => Vec::new(),
         };
-        if let Some(first) = parts.first() {
+        let has_ext = |part: &&Partition| {
+            let part = Window::new(device.clone(), part.start_bytes, part.length_bytes);
+            !matches!(Image::open(Arc::new(part)), Err(Error::NotExt | Error::Io(_)))
+        };
+        if let Some(first) = parts.iter().find(has_ext) {
             let (path, number) = (self.path.display(), first.number);
             return self.refused(format!(
                 "{error}, but {}; name one: {path}?partition={number}",
                 numbers(&parts)
             ));
+        }
+        // Behind the partitions: the first sector of FAT and NTFS looks like a table of them.
+        if let (Error::NotExt, Some((name, remedy))) = (error, kinds::named(&**device)) {
+            return self.refused(format!("is {name}: {remedy}"));
+        }
+        if !parts.is_empty() {
+            return self
+                .refused(format!("{error}, and none in {}; name another image", numbers(&parts)));
         }
         match error {
             Error::Truncated { .. } => {

@@ -282,7 +282,7 @@ impl StoreError {
                 "check the network, proxies, and the object: read it by another client that compares checksums"
             }
             StoreError::Refused(_) | StoreError::Unsupported(_) => {
-                "check the endpoint and the source"
+                "check the endpoint, the source and the credentials"
             }
         }
     }

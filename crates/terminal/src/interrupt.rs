@@ -8,6 +8,7 @@
 //! is `std`'s own, not that of `primitive`, because the signal crate takes no other.
 
 use crate::cause;
+use crate::output;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
@@ -59,13 +60,29 @@ impl Interrupt {
 
     /// Waits for `time`, or until the flag is set; returns whether it is.
     pub fn wait(&self, time: Duration) -> bool {
+        self.wait_by(time, |step| {
+            thread::sleep(step);
+            false
+        })
+    }
+
+    /// Waits for `time`, or until the flag is set, or until no process reads standard output any more; returns
+    /// whether the command is to end.
+    pub fn wait_while_read(&self, time: Duration) -> bool {
+        self.wait_by(time, output::is_closed_within)
+    }
+
+    /// Takes steps until `time` is over, the flag is set, or `step` is true.
+    fn wait_by(&self, time: Duration, step: impl Fn(Duration) -> bool) -> bool {
         let end = Instant::now() + time;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
             if rest.is_zero() || self.is_set() {
                 return self.is_set();
             }
-            thread::sleep(rest.min(LOOK));
+            if step(rest.min(LOOK)) {
+                return true;
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! * [`output`]: standard output that is complete, or else reported as cut
 //! * [`shown`]: text from elsewhere, without characters that a terminal obeys
 //! * [`interrupt`]: Ctrl-C, once to end in order and twice to end at once
+//! * [`nearest`]: the name that a user may have meant
 //! * [`color`]: whether text is coloured
 //! * [`command_line`]: reads a command line, or says why it is wrong
 //! * [`Failure`]: why a command ends unsuccessfully
@@ -22,6 +23,7 @@ mod failure;
 pub mod interrupt;
 #[cfg(any(test, feature = "manual"))]
 pub mod manual;
+pub mod nearest;
 pub mod output;
 pub mod reference;
 pub mod shown;

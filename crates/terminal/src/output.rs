@@ -8,9 +8,11 @@
 //! a failure status. Weakness: one flag for the process, so a program reports it once, at its end.
 
 use crate::cause;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Why standard output could not be written, from the first failure on.
 static OUTPUT_FAILED: OnceLock<String> = OnceLock::new();
@@ -44,6 +46,16 @@ pub fn is_read(text: &str) -> bool {
             false
         }
     }
+}
+
+/// Waits for `time`; true at once if no process reads standard output any more. A program that has nothing to print
+/// learns it by no write.
+pub(crate) fn is_closed_within(time: Duration) -> bool {
+    let out = io::stdout();
+    let mut watched = [PollFd::new(&out, PollFlags::empty())];
+    let time = Timespec::try_from(time).ok();
+    // A signal ends the wait early, and the caller looks at its flag.
+    poll(&mut watched, time.as_ref()).is_ok_and(|count| count > 0)
 }
 
 /// The exit status of a program that succeeded: a failure if its output could not be written.

@@ -90,6 +90,36 @@ pub(super) fn string(value: &Value) -> String {
     }
 }
 
+/// `text` in lines of `width`: a longer one goes on below its value, and breaks between words.
+pub(super) fn folded(text: &str, width: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let own = line.chars().take_while(|letter| *letter == ' ').count();
+        // The rows of values are indented by two, below heads that are not.
+        let indent = if own == 2 { LABEL_WIDTH + 1 } else { own + 2 };
+        // Where a value has no room, a line stays whole.
+        if indent + 10 > width {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let mut rest = line.to_owned();
+        while let Some((beyond, letter)) = rest.char_indices().nth(width) {
+            let start = rest.len() - rest.trim_start().len();
+            // A space right behind the line is as good a place.
+            let end = beyond + letter.len_utf8();
+            let within = rest[start..end].rfind(' ').map(|at| start + at);
+            // A word that is longer than its line stays whole.
+            let behind = || rest[end..].find(' ').map(|at| end + at);
+            let Some(space) = within.filter(|at| *at > indent).or_else(behind) else { break };
+            let next = format!("{:indent$}{}", "", rest[space..].trim_start());
+            rest.truncate(space);
+            lines.push(std::mem::replace(&mut rest, next).trim_end().to_owned());
+        }
+        lines.push(rest);
+    }
+    lines.join("\n")
+}
+
 /// A name on the left and a value on the right.
 pub(super) fn row(text: &mut String, label: &str, value: &str) {
     line(text, &format!("  {label:<0$}", LABEL_WIDTH - 2), &format!(" {value}"));
@@ -99,4 +129,35 @@ pub(super) fn row(text: &mut String, label: &str, value: &str) {
 pub(super) fn line(text: &mut String, start: &str, end: &str) {
     // Writing to a `String` cannot fail.
     let _ = writeln!(text, "{}{}", shown(start), shown(end));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The terminal broke a long line inside a word: "n/egative-timeout".
+    #[test]
+    fn long_values_go_on_below_themselves_between_words() {
+        let mut text = String::new();
+        row(
+            &mut text,
+            "options",
+            "allow-other, attr-timeout 1s, negative-timeout 1s, page-cache off",
+        );
+        row(
+            &mut text,
+            "source",
+            "/a-path-that-is-longer-than-the-line-and-has-no-space-at-all (directory)",
+        );
+        let expected = "
+  options              allow-other,
+                       attr-timeout 1s,
+                       negative-timeout
+                       1s, page-cache off
+  source               /a-path-that-is-longer-than-the-line-and-has-no-space-at-all
+                       (directory)";
+        assert_eq!(folded(&text, 41), expected[1..], "\n{}", folded(&text, 41));
+        assert_eq!(folded(&text, 200), text.trim_end());
+        assert_eq!(folded(&text, 20), text.trim_end(), "no room for a value");
+    }
 }

@@ -10,7 +10,7 @@
 //! `--json`.
 
 use super::layout::{amount, head, line, marks_of, row, unit_of};
-use crate::units::{show_bytes, show_count, show_time};
+use crate::units::{counted, show_bytes, show_count, show_time};
 use serde_json::Value;
 use uvfs_live::kernel_answers;
 
@@ -73,7 +73,7 @@ fn share(part: u64, whole: u64, of: &str) -> String {
     let percent = part as f64 * 100.0 / whole as f64;
     // 99.96 % must not round to 100 %.
     let percent = if part == whole { percent } else { percent.min(99.9) };
-    format!("{percent:.1} % of {} {of}", show_count(whole))
+    format!("{percent:.1} % of {}", counted(whole, of.trim_end_matches('s'), of))
 }
 
 /// The used part of the budget, and its users.
@@ -129,10 +129,10 @@ fn store(report: &Value) -> Option<String> {
     let others = ["put_requests", "copy_requests", "delete_requests", "head_requests"];
     let writes: u64 = others.iter().filter_map(|name| of(name)).sum();
     Some(format!(
-        "{} lists, {} reads, {} writes; {} repeated, {} failed",
-        show_count(lists),
-        show_count(reads),
-        show_count(writes),
+        "{}, {}, {}; {} repeated, {} failed",
+        counted(lists, "list", "lists"),
+        counted(reads, "read", "reads"),
+        counted(writes, "write", "writes"),
         show_count(of("retries")?),
         show_count(of("failed_requests")?),
     ))
@@ -140,7 +140,9 @@ fn store(report: &Value) -> Option<String> {
 
 fn held_by_kernel(report: &Value) -> Option<String> {
     let of = |name: &str| number(report, &format!("/frontend/{name}"));
-    Some(format!("{} inodes, {} open files", show_count(of("nodes")?), show_count(of("files")?)))
+    let (nodes, files) = (of("nodes")?, of("files")?);
+    let files = counted(files, "open file", "open files");
+    Some(format!("{}, {files}", counted(nodes, "inode", "inodes")))
 }
 
 /// Data that the source does not have yet: a crash of the machine loses it, and nothing else.
@@ -163,11 +165,11 @@ pub(super) fn ended(report: &Value) -> Option<String> {
 
 fn troubles(report: &Value) -> Option<String> {
     report.get("frontend")?;
-    let counted = TROUBLES.iter().filter_map(|(place, what)| {
+    let counts = TROUBLES.iter().filter_map(|(place, what)| {
         let count = number(report, place).filter(|&count| count > 0)?;
         Some(format!("{} {what}", show_count(count)))
     });
-    let all: Vec<String> = counted.collect();
+    let all: Vec<String> = counts.collect();
     Some(if all.is_empty() { "none".into() } else { all.join("; ") })
 }
 

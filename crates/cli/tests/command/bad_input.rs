@@ -43,6 +43,88 @@ fn sources_that_cannot_be_are_refused() {
     check("", &["source", "empty", "dir:PATH"]);
 }
 
+/// A compressed image, one of a virtual machine, or one of another file system was "no ext2, ext3 or ext4", without a way out;
+/// a missing image was to be created as a directory.
+#[test]
+fn sources_of_other_formats_are_named_with_the_way_to_an_image() {
+    let place = Place::new();
+    let path = place.source.join("some.img");
+    let path_text = path.to_str().unwrap();
+    for arguments in [&["mount", path_text, place.mnt()][..], &["image", "info", path_text]] {
+        check_refused(arguments, 1, &[path_text, "does not exist", "`uvfs image create`"]);
+    }
+    let kinds: [(usize, &[u8], &[&str]); 16] = [
+        (0, b"\x1f\x8b\x08", &["is gzip", "gunzip"]),
+        (0, b"\xfd7zXZ\0", &["is xz", "unxz"]),
+        (0, b"\x28\xb5\x2f\xfd", &["is zstd", "unzstd"]),
+        (0, b"BZh9", &["is bzip2", "bunzip2"]),
+        (0, b"QFI\xfb\0\0\0\x03", &["is qcow2", "qemu-img convert -O raw"]),
+        (0, b"KDMV", &["is vmdk", "qemu-img convert -O raw"]),
+        (0, b"vhdxfile", &["is vhdx", "qemu-img convert -O raw"]),
+        (64, b"\x7f\x10\xda\xbe", &["is vdi", "qemu-img convert -O raw"]),
+        (0, b"XFSB", &["is XFS", "the kernel mounts it"]),
+        (0x1_0040, b"_BHRfS_M", &["is btrfs", "the kernel mounts it"]),
+        (0, b"hsqs", &["is squashfs", "the kernel mounts it"]),
+        (1024, b"\xe2\xe1\xf5\xe0", &["is erofs", "the kernel mounts it"]),
+        (1024, b"\x10\x20\xf5\xf2", &["is f2fs", "the kernel mounts it"]),
+        (0x8001, b"CD001", &["is ISO 9660", "the kernel mounts it"]),
+        (3, b"NTFS    ", &["is NTFS", "the kernel mounts it"]),
+        (0, b"LUKS\xba\xbe", &["is LUKS", "cryptsetup open"]),
+    ];
+    for (at, magic, parts) in kinds {
+        let mut bytes = vec![0; 1 << 18];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        fs::write(&path, bytes).unwrap();
+        for read_only in [true, false] {
+            let mut arguments = vec!["mount", path_text, place.mnt()];
+            arguments.extend(read_only.then_some("--read-only"));
+            check_refused(&arguments, 1, &[&[path_text], parts].concat());
+        }
+        check_refused(&["image", "info", path_text], 1, &[&[path_text], parts].concat());
+    }
+}
+
+/// Each 404 of a listing was "there is no such bucket", also that of an unknown access key; and https:// to a plain port was
+/// "received corrupt message of type InvalidContentType".
+#[test]
+#[cfg(feature = "s3")]
+fn a_store_that_says_what_is_wrong_is_quoted() {
+    use std::io::{Read, Write};
+    let place = Place::new();
+    let check = |scheme: &str, body: &'static str, parts: &[&str]| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // The thread ends with the process of the test.
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let _ = client.read(&mut [0; 4096]);
+                let length = body.len();
+                let head = format!("HTTP/1.1 404 Not Found\r\nContent-Length: {length}");
+                let _ = write!(client, "{head}\r\nConnection: close\r\n\r\n{body}");
+            }
+        });
+        let source = format!("s3://box?endpoint={scheme}://{address}&region=here");
+        let mut command = uvfs();
+        command.args(["mount", &source, place.mnt()]);
+        command.env("AWS_ACCESS_KEY_ID", "some").env("AWS_SECRET_ACCESS_KEY", "thing");
+        let outcome = finish(&mut command);
+        if outcome.stderr.contains("certificates") {
+            return uvfs_skip::lacking("no certificate authorities");
+        }
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "no {part:?} in {outcome:?}");
+        }
+    };
+    let user = "<Error><Code>XAdminUserNotFound</Code><Message>No such user.</Message></Error>";
+    check("http", user, &["XAdminUserNotFound: No such user.", "credentials"]);
+    check("http", "", &["there is no such bucket"]);
+    let bucket = "<Error><Code>NoSuchBucket</Code></Error>";
+    check("http", bucket, &["there is no such bucket"]);
+    check("https", "", &["without TLS", "write http://"]);
+}
+
 #[test]
 fn mountpoints_that_cannot_be_are_refused() {
     let place = Place::new();
@@ -95,6 +177,8 @@ fn option_values_that_make_no_sense_are_usage_errors() {
     check("memory:", &["--readers", "0"], &["--readers 0", "1 to 64"]);
     let rule = ["--cache-size 1K", "below the working minimum", "write at least"];
     check("memory:", &["--cache-size", "1K"], &rule);
+    let rule = ["--cache-size 128T", "more than the", "of memory", "write at most"];
+    check("memory:", &["--cache-size", "128T"], &rule);
 }
 
 #[test]
@@ -176,6 +260,11 @@ fn help_and_version_are_no_errors() {
         assert!(help.stdout.contains(part), "no {part:?} in {}", help.stdout);
     }
     assert!(!help.stdout.contains("in-background"));
+    let opening = run(&["--help"]).stdout;
+    let opening = opening.lines().next().unwrap();
+    for store in ["RAM", "directory", "image", "bucket"] {
+        assert!(opening.contains(store), "no {store} in {opening}");
+    }
     let version = run(&["--version"]);
     assert_eq!(version.code, Some(0));
     assert_eq!(version.stdout, format!("uvfs {}\n", env!("CARGO_PKG_VERSION")));

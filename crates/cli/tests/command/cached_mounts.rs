@@ -1,7 +1,7 @@
 //! `uvfs cached` in live uvfs mounts: the caches of uvfs itself, by directory.
 
 use crate::cleaning::{as_other_user, check_line, check_refused};
-use crate::common::{LIMIT, Place, can_mount, eventually, finish, run, uvfs, wait};
+use crate::common::{LIMIT, Place, can_mount, eventually, finish, on_terminal, run, uvfs, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -162,4 +162,38 @@ fn a_mount_that_does_not_answer_is_refused_with_the_way_out() {
     kill_process(daemon, Signal::KILL).expect("our own");
     eventually("the daemon is gone", || fs::metadata(&place.mountpoint).is_err());
     check_refused(&["cached", place.mnt()], 1, &[place.mnt(), "its daemon is gone"]);
+}
+
+/// A terminal broke the lines of `uvfs stat` inside words ("n/egative-timeout"), and the rows of `uvfs cached` at the bar.
+#[test]
+fn reports_of_a_mount_fit_the_terminal() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.source.join("photos")).unwrap();
+    fs::write(place.source.join("photos/a"), "x").unwrap();
+    place.mount_daemon(place.src(), &["--page-cache", "write-through"]);
+    fs::read(place.mountpoint.join("photos/a")).unwrap();
+    for width in [40, 80] {
+        let mut command = uvfs();
+        command.args(["stat", place.mnt()]);
+        let lines = on_terminal(command, width);
+        let options = lines.iter().position(|line| line.starts_with("  options")).unwrap();
+        let next = &lines[options + 1];
+        assert!(next.starts_with(&" ".repeat(23)), "a long value goes on: {lines:#?}");
+        for line in &lines {
+            // A word alone may be longer than its line: paths have no spaces.
+            let words = line.trim_start().split(' ').filter(|word| !word.is_empty()).count();
+            let fits = line.chars().count() <= usize::from(width);
+            assert!(fits || words <= 2, "{width}: {line:?}");
+        }
+        let mut command = uvfs();
+        command.args(["cached", "."]).current_dir(&place.mountpoint);
+        let lines = on_terminal(command, width);
+        let rows: Vec<_> = lines.iter().filter(|line| line.ends_with('/')).collect();
+        assert_eq!(rows.len(), 2, "{lines:#?}");
+        assert!(rows.iter().all(|row| row.len() <= usize::from(width)), "{lines:#?}");
+    }
+    assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
 }

@@ -1,6 +1,6 @@
 //! `uvfs drop` and `uvfs cached`: their refusals, and their effect on files on a real disk.
 
-use crate::common::{LIMIT, Outcome, Place, finish, run, uvfs, wait};
+use crate::common::{LIMIT, Outcome, Place, finish, on_terminal, run, uvfs, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -68,7 +68,8 @@ fn requests_that_make_no_sense_are_usage_errors_that_name_the_rule() {
     check("", &["`: empty", "write 1, 2 or 3"]);
     check("\n", &["empty"]);
     check("0", &["0`", "none of 1 (pages), 2 (names and inodes), 3 (both)"]);
-    check("4:/srv", &["4:/srv`", "none of 1"]);
+    check("4:/srv", &["4:/srv`", "none of 1", "write 3:/srv"]);
+    check("m", &["m`", "none of 1", "write 3:m"]);
     check(":/srv", &["none of 1"]);
     check("11:/srv", &["more than a digit", "1:/srv"]);
     check("1 ", &["more than a digit"]);
@@ -98,6 +99,15 @@ fn directories_that_cannot_be_are_refused() {
         link.join("below").to_str().unwrap(),
         &["a symbolic link", &format!("{}/below", place.src())],
     );
+    // A name of one wrong letter, and one that is like none.
+    let typo = place.source.join("belwo/deep");
+    let nearest = format!("did you mean 1:{}/below?", place.src());
+    check(typo.to_str().unwrap(), &["no such directory", &nearest]);
+    let other = place.source.join("quite-different");
+    check(
+        other.to_str().unwrap(),
+        &["no such directory", &format!("existing directory of {}", place.src())],
+    );
     if Path::new("/dev/shm").is_dir() {
         let outcome = run(&["drop", "1:/dev/shm"]);
         if outcome.code == Some(0) {
@@ -105,6 +115,23 @@ fn directories_that_cannot_be_are_refused() {
         } else {
             check_line(&outcome, &["1:/dev/shm", "a tmpfs", "the files themselves"]);
         }
+    }
+}
+
+/// `uvfs drop 1:/proc` walked over 136,583 files of /proc for ten seconds, ended with status 1 and said "run as root" to
+/// root. `uvfs cached /proc` did the same.
+#[test]
+fn file_systems_without_pages_are_refused_at_once() {
+    for (directory, name) in [("/proc", "a proc"), ("/proc/sys", "a proc"), ("/sys", "a sysfs")] {
+        if !Path::new(directory).join("kernel").exists() && directory == "/sys" {
+            uvfs_skip::lacking("no sysfs");
+            continue;
+        }
+        let parts = [directory, name, "no page of them is ever cached", "name a directory"];
+        for digit in ["1", "2", "3"] {
+            check_refused(&["drop", &format!("{digit}:{directory}")], 1, &parts);
+        }
+        check_refused(&["cached", directory], 1, &parts);
     }
 }
 
@@ -281,7 +308,16 @@ fn cached_refuses_what_it_cannot_show() {
     let place = Place::new();
     let file = place.source.join("file");
     fs::write(&file, "").unwrap();
-    check_refused(&["cached", "/no/such"], 1, &["/no/such: No such file", "existing directory"]);
+    check_refused(
+        &["cached", "/no/such"],
+        1,
+        &["/no/such: No such file", "existing directory of /"],
+    );
+    fs::create_dir(place.source.join("photos")).unwrap();
+    let (typo, meant) = (format!("{}/phtoos", place.src()), format!("{}/photos?", place.src()));
+    for command in [&["cached"][..], &["policy", "keep"], &["warmup"], &["refresh"]] {
+        check_refused(&[command, &[&typo]].concat(), 1, &["No such file", "did you mean", &meant]);
+    }
     check_refused(&["cached", file.to_str().unwrap()], 1, &["Not a directory", "that it is in"]);
     let watch = ["cached", place.src(), "--watch", "--interval", "5"];
     check_refused(&watch, 2, &["--interval 5", "unit is missing"]);
@@ -315,6 +351,40 @@ fn watching_shows_changes_until_ctrl_c() {
     kill_process(Pid::from_child(&child), Signal::INT).expect("our own child");
     drop(lines);
     assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+/// A row was 87 columns and the name: a terminal of 80 broke the bar, and put the name on a line of its own.
+#[test]
+fn the_rows_of_cached_fit_the_terminal_and_the_directories_stay() {
+    let Some(place) = place() else { return };
+    clean_file(&place.source.join("photos/2026/x"), 300);
+    for width in [40, 80, 120] {
+        let mut command = uvfs();
+        command.args(["cached", "."]).current_dir(&place.source);
+        let lines = on_terminal(command, width);
+        for name in [" ./", " photos/", " 2026/"] {
+            let row = lines.iter().find(|line| line.ends_with(name) && line.contains('#'));
+            let row = row.unwrap_or_else(|| panic!("{width}: no row of {name}: {lines:#?}"));
+            assert!(row.chars().count() <= usize::from(width), "{width}: {row:?}");
+        }
+        assert_eq!(lines[0].contains("writing"), width >= 80, "{lines:#?}");
+    }
+}
+
+/// `uvfs cached DIR --watch | head -3` never ended: a write into the closed pipe counted as no failure, and between two
+/// views the command looked at nothing. Here no second view comes: the interval is longer than the test.
+#[test]
+fn watching_ends_with_its_reader() {
+    let Some(place) = place() else { return };
+    for form in [&["--json"][..], &[]] {
+        let mut command = uvfs();
+        command.args(["cached", place.src(), "--watch", "--interval", "1h"]).args(form);
+        let mut child = command.spawn().expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        lines.next().expect("a view").expect("text");
+        drop(lines);
+        assert_eq!(wait(&mut child).code(), Some(0), "{form:?}");
+    }
 }
 
 #[test]

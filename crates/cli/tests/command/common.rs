@@ -65,6 +65,31 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Runs `command` with its output on a terminal of `width` columns; the lines that it printed there.
+pub(crate) fn on_terminal(mut command: Command, width: u16) -> Vec<String> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal");
+    let name = ptsname(&terminal, Vec::new()).expect("its name");
+    let side = fs::File::options().read(true).write(true).open(name.to_str().expect("text"));
+    let side = side.expect("the program's side");
+    let size = Winsize { ws_row: 24, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&side, size).expect("a size");
+    let mut child = command.stdout(side).spawn().expect("the program starts");
+    // Closes this process's copy of the program's side: the last close ends the reading with an error.
+    drop(command);
+    let reader = thread::spawn(move || {
+        let (mut terminal, mut text) = (fs::File::from(terminal), Vec::new());
+        let _ = terminal.read_to_end(&mut text);
+        String::from_utf8(text).expect("text")
+    });
+    let status = wait(&mut child);
+    let text = reader.join().expect("the reader");
+    assert!(status.success(), "{status}: {text}");
+    text.lines().map(str::to_string).collect()
+}
+
 fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut text = String::new();

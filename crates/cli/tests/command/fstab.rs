@@ -52,6 +52,27 @@ fn a_line_of_fstab_is_mounted_by_mount_a_and_left_alone_the_second_time() {
     }
 }
 
+/// A machine that has lost memory since the line was written boots: the size is lowered to the memory, and not refused as on a
+/// command line.
+#[test]
+fn a_size_beyond_the_memory_does_not_stop_a_boot() {
+    if !can_mount() {
+        return;
+    }
+    let outcome = in_a_copy(
+        "ln -s $(command -v uvfs) /sbin/mount.fuse.uvfs; \
+         echo \"dir:$T/source $T/mnt fuse.uvfs cache_size=128T 0 0\" > /etc/fstab; \
+         mount -a && cat $T/mnt/file && uvfs stat $T/mnt --json && umount $T/mnt",
+    );
+    let Some(outcome) = outcome else { return };
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("text\n"), "{outcome:?}");
+    let report = outcome.stdout.lines().nth(1).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
+    let limit = report["core"]["budget"]["limit_bytes"].as_u64().expect("a limit");
+    assert!((1 << 20..1 << 46).contains(&limit), "{limit}");
+}
+
 #[test]
 fn mount_says_by_name_which_option_it_cannot_keep_and_fails_with_its_own_status() {
     if !can_mount() {

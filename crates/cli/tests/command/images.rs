@@ -2,6 +2,7 @@
 //!
 //! mke2fs makes the images from a tree; each test is skipped, with a note, if it is not installed.
 
+use crate::cleaning::as_other_user;
 use crate::common::{Outcome, Place, can_mount, finish, is_mounted, run};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat};
 use std::collections::BTreeMap;
@@ -166,6 +167,29 @@ fn a_tree_is_extracted_as_it_was() {
     assert_eq!(fs::metadata(one.join("again")).unwrap().len(), 900_000);
 }
 
+/// A user can give no owners away: each extraction by one ended with status 1, so scripts failed.
+#[test]
+fn a_user_extracts_without_owners_and_that_is_no_failure() {
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let target = place.source.with_file_name("targets");
+    fs::create_dir(&target).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(place.source.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(mut command) = as_other_user() else { return };
+    let target = target.join("out");
+    command.args(["image", "extract", text(&image), "/", text(&target)]);
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let note = outcome.stderr.trim_end();
+    assert!(note.starts_with("uvfs: ") && note.contains("not kept: "), "{note}");
+    assert!(note.contains(" owners, 2 set-id bits; root keeps them"), "{note}");
+    assert_eq!(fs::metadata(target.join("large")).unwrap().len(), 900_000);
+    let mode = fs::metadata(target.join("sparse")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o741, "no program of another user");
+}
+
 /// A device that could not be made was remembered as the first name of its inode: the link of the second name to it failed,
 /// and everything behind it was not extracted.
 #[test]
@@ -302,6 +326,19 @@ fn a_partition_or_an_offset_is_mounted() {
     let disk = text(&disk);
     refused(&["mount", disk, place.mnt()], "but partition 1; name one:");
     refused(&["mount", &format!("{disk}?partition=2"), place.mnt()], "has no partition 2");
+    // A boot partition of FAT comes first, in the space before the other one: the one with ext is named.
+    let mut two = fs::read(disk).unwrap();
+    two.copy_within(446..462, 462);
+    two[450] = 0x0C;
+    two[454..458].copy_from_slice(&64_u32.to_le_bytes());
+    two[458..462].copy_from_slice(&1024_u32.to_le_bytes());
+    two[64 * 512 + 82..64 * 512 + 90].copy_from_slice(b"FAT32   ");
+    two[64 * 512 + 510..64 * 512 + 512].copy_from_slice(&[0x55, 0xAA]);
+    let both = image.with_file_name("both.img");
+    fs::write(&both, two).unwrap();
+    let name = format!("name one: {}?partition=2", text(&both));
+    refused(&["mount", text(&both), place.mnt()], &name);
+    refused(&["mount", &format!("{}?partition=1", text(&both)), place.mnt()], "is FAT: ");
     for part in ["?partition=1", "?offset=1M"] {
         place.mount_daemon(&format!("{disk}{part}"), &[]);
         assert_eq!(fs::metadata(place.mountpoint.join("large")).unwrap().len(), 900_000);

@@ -176,6 +176,11 @@ fn the_memory_of_a_mount_is_changed_while_it_is_used() {
     let outcome = set("cache-size=1GiB");
     assert_eq!((outcome.code, outcome.stdout + &outcome.stderr), (Some(0), String::new()));
     assert_eq!(budget("limit_bytes"), 1 << 30);
+    // Beyond every machine's memory: it was taken without a word.
+    let outcome = set("cache-size=128T");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("cache-size=128T: more than the"), "{outcome:?}");
+    assert_eq!(budget("limit_bytes"), 1 << 30);
     // No kernel holds missing names; long ones cost much memory here.
     for at in 0..60_000 {
         assert!(!place.mountpoint.join(format!("{at:0>150}")).exists());

@@ -186,7 +186,15 @@ impl Answer {
 }
 
 fn unreachable(error: ureq::Error) -> StoreError {
-    StoreError::Unreachable(error.to_string())
+    StoreError::Unreachable(in_words(error.to_string()))
+}
+
+/// The first byte of an answer in plain HTTP is no type of a TLS message, and that is all that the library says of it.
+fn in_words(cause: String) -> String {
+    match cause.contains("InvalidContentType") {
+        true => "the endpoint answers without TLS: write http:// in place of https://".into(),
+        false => cause,
+    }
 }
 
 fn agent(address: &Address) -> Result<Agent> {

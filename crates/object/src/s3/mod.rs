@@ -101,6 +101,11 @@ impl S3Store {
 
     /// The meaning of an answer without the wanted status.
     fn refusal(&self, answer: Answer) -> StoreError {
+        self.refusal_in_words(answer).0
+    }
+
+    /// [`S3Store::refusal`], with the code and the words of the store.
+    fn refusal_in_words(&self, answer: Answer) -> (StoreError, String, String) {
         let after = answer.header("retry-after").and_then(tag::retry_after);
         let region = answer.header("x-amz-bucket-region").map(str::to_owned);
         let signed_with = answer.signed_with();
@@ -113,7 +118,8 @@ impl S3Store {
             (code, message) => format!("{code}: {message}"),
         };
         let elsewhere = region.or(said.region);
-        match (status, said.code.as_str()) {
+        let words = text.clone();
+        let error = match (status, said.code.as_str()) {
             (_, "NoSuchBucket") => StoreError::NoBucket,
             (_, "RequestTimeTooSkewed") => StoreError::Clock,
             (301 | 307, _)
@@ -149,7 +155,8 @@ impl S3Store {
                 StoreError::Busy { said: text, after: after.map(Duration::from_secs) }
             }
             _ => StoreError::Refused(text),
-        }
+        };
+        (error, said.code, words)
     }
 }
 
@@ -282,10 +289,14 @@ impl Store for S3Store {
         let answer = self.client.get(&url, &[])?;
         match answer.status() {
             200 => xml::page(&answer.body_up_to(PAGE_BYTES_MAX)?, request),
-            // If a listing is not found, the bucket does not exist.
-            404 => match self.refusal(answer) {
-                StoreError::NotFound => Err(StoreError::NoBucket),
-                other => Err(other),
+            // If a listing is not found, the bucket does not exist; unless the store says that something else does not, such
+            // as the user.
+            404 => match self.refusal_in_words(answer) {
+                (StoreError::NotFound, code, _) if code.is_empty() || code == "NoSuchKey" => {
+                    Err(StoreError::NoBucket)
+                }
+                (StoreError::NotFound, _, words) => Err(StoreError::Refused(words)),
+                (other, ..) => Err(other),
             },
             _ => Err(self.refusal(answer)),
         }
