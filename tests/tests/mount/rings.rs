@@ -269,7 +269,7 @@ fn fails_with_its_callers(options: MountOptions) {
     let mount = Mount::start(prompt_vfs(), at.path(), options).unwrap();
     let root = rustix::fs::open(at.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     // The kernel asks the server for totals each time.
-    let totals = root.map(|root| rustix::fs::fstatfs(root));
+    let totals = root.map(rustix::fs::fstatfs);
     assert!(!matches!(totals, Ok(Ok(_))), "{totals:?}");
     mount.wait();
     assert!(mount.failed());
