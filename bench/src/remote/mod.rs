@@ -1,7 +1,7 @@
 //! `uvfs-bench object` and `uvfs-bench slow-directory`: sources behind a link with latency, against other mounts of them.
 //!
 //! # Boundary
-//! The steps and their output. [`link`] is the link, [`directory`] and [`object`] start servers and mounts. Asserts no
+//! The steps and their output. [`link`] is the link, [`directory`] and [`mod@object`] start servers and mounts. Asserts no
 //! time; each step compares what it read with what was made.
 //!
 //! # What the figures mean
