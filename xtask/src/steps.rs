@@ -45,9 +45,6 @@ pub(crate) fn check() -> Result<(), String> {
         "-D",
         "warnings",
     ]))?;
-    // The mount tool without its optional features.
-    let lean = ["clippy", "-p", "uvfs", "--all-targets", "--no-default-features"];
-    step(cargo().args(lean).args(["--", "-D", "warnings"]))?;
     let mut documentation = cargo();
     step(
         documentation.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
@@ -135,9 +132,13 @@ fn other_processor() -> Result<(), String> {
     step(cargo().args(["check", "--workspace", "--all-targets", "--target", TARGET]))
 }
 
-/// Compiles and lints the packages outside the workspace, and tests the papers, so that a fault shows before their next use.
+/// Compiles and lints the packages outside the workspace and the mount tool without its features, and tests the papers, so
+/// that a fault shows before their next use.
 pub(crate) fn outside() -> Result<(), String> {
     OUTSIDE.into_iter().try_for_each(lint_outside)?;
+    // The mount tool without its optional features.
+    let lean = ["clippy", "-p", "uvfs", "--all-targets", "--no-default-features"];
+    step(cargo().args(lean).args(["--", "-D", "warnings"]))?;
     let mut tests = cargo();
     tests.args(["test", "--locked", "--manifest-path", PAPERS]);
     step(tests.env("CARGO_TARGET_DIR", target().join("outside")))

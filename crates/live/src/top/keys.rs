@@ -31,7 +31,7 @@ pub(crate) const DESCRIBED: [Described; 10] = [
     ("?", "help", "show this list, until any key"),
     ("/", "search", "show only the directories that have a typed text; Esc ends that"),
     ("q", "quit", "end; Ctrl-C does so, too"),
-    ("s", "sort", "sort directories by bytes, requests, growth, names, dirty bytes or path"),
+    ("s", "sort", "sort directories: bytes, requests, growth, names, dirty bytes, path"),
     ("d", "drop", "drop the cached objects of the directory; asks first"),
     ("\u{2190}\u{2192}", "mount", "the mount before, the next one; h, l and Tab do so, too"),
     ("p", "pause", "pause, and continue; the space bar does so, too"),
